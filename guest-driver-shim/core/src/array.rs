@@ -60,8 +60,8 @@ impl<'d> AddressSpace<'d> {
     /// Needs the feature [`ARRAYS`](causeway_protocol::registers::features::ARRAYS). One exit.
     ///
     /// # Errors
-    /// [`TextureError`] if CUDA has no such texture (`BadRange`), a limit of the session is reached,
-    /// or the session lacks the feature (`Unsupported`).
+    /// [`TextureError`] if CUDA does not allow such a texture (`BadRange`), a limit of the session is
+    /// reached, or the session lacks the feature (`Unsupported`).
     pub fn create_texture(
         &self,
         array: Option<&Array<'d>>,

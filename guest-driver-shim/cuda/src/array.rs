@@ -75,8 +75,8 @@ impl Arrays {
         if unused.is_empty() {
             return Ok(());
         }
-        // Whoever held one has submitted its packets before it let go. After a fault, none is
-        // executed.
+        // A holder submits its packets before it drops the array. After a fault, the device executes
+        // no packet.
         let drained = driver.rings.drain(driver);
         drop(unused);
         drained

@@ -1,5 +1,5 @@
-//! Copies of rectangles to and from arrays (CUDA Runtime API, "Memory Management"). Places in arrays
-//! are bytes in a row, and rows.
+//! Copies of rectangles to and from arrays (CUDA Runtime API, "Memory Management"). Places in
+//! arrays are bytes in a row, and rows.
 
 use causeway_cuda_abi::error::{Answer, Code};
 use causeway_cuda_abi::structures::{Copy2d, CopySide2d};

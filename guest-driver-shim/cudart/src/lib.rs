@@ -1,5 +1,5 @@
-//! A `libcudart.so.13` and a `libcudart.so.12`: the CUDA runtime API, in which most CUDA programs in
-//! C++ are written, over the public driver API of whatever `libcuda.so.1` the process has,
+//! A `libcudart.so.13` and a `libcudart.so.12`: the CUDA runtime API, in which most CUDA programs
+//! in C++ are written, over the public driver API of whatever `libcuda.so.1` the process has,
 //! Causeway's or NVIDIA's.
 //!
 //! # How a call goes

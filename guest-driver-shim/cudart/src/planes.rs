@@ -1,7 +1,7 @@
 //! Copies of planes between memory and arrays: the runtime's parameters and the driver's
-//! (`CUDA_MEMCPY3D`). If a side is an array, the runtime counts its elements where the driver counts
-//! bytes, for places in memory, too: the manual says that these are bytes, but NVIDIA's does not
-//! take them so.
+//! (`CUDA_MEMCPY3D`). If a side is an array, the runtime counts its elements where the driver
+//! counts bytes, for places in memory, too: the manual says that these are bytes, but NVIDIA's
+//! runtime counts elements.
 
 use causeway_cuda_abi::error::{Answer, Code};
 use causeway_cuda_abi::structures::{Copy3d, CopySide};

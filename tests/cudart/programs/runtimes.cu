@@ -1,6 +1,6 @@
 // Several runtime libraries in one process: that of the program, and those of libraries that it
-// loads, which lie beside it. Each has its own kernels and last error; memory and the device are the
-// same for all.
+// loads, which lie beside it. Each has its own kernels and last error; memory and the device are
+// the same for all.
 
 #include <string>
 

@@ -118,8 +118,8 @@ const FACES: u64 = 6;
 
 impl ArrayShape {
     /// Returns the shape of an array of `size` elements in x, y and z, as CUDA has it: a dimension
-    /// that the array does not have is 0. `flags` is a bit set of [`array_flags`]. `None` if CUDA
-    /// has no such array.
+    /// that the array does not have is 0. `flags` is a bit set of [`array_flags`]. Returns `None` if
+    /// CUDA does not allow this size with these flags.
     #[must_use]
     pub fn new(size: [u64; ARRAY_DIMENSIONS], element: Element, flags: u32) -> Option<Self> {
         let [width, height, depth] = size;
