@@ -1,0 +1,69 @@
+//! Whose arrays and textures are, who pays for them, and for how long.
+
+use crate::*;
+
+#[test]
+fn arrays_and_textures_count_and_what_is_refused_counts_for_nothing() {
+    let quota = Quota {
+        memory_bytes: PAGE,
+        allocations: 2,
+        ..Quota::default()
+    };
+    let rig = Rig::with_quota(quota);
+    let guest = &rig.guest;
+    let space = guest.space();
+    let refused = |request| create(guest, &request).unwrap_err().0;
+    // More than is left, by the elements or by what the device adds: it is never made.
+    rig.backend.fail("create_array", Some(Status::BackEnd));
+    for width in [PAGE / 4 + 1, PAGE / 4] {
+        let status = refused(array_of(space, [width, 0, 0], 0));
+        assert_eq!(status, Status::QuotaBytes, "{width}");
+    }
+    rig.backend.fail("create_array", None);
+    let array = create(guest, &array_of(space, [8, 0, 0], 0)).unwrap();
+    let other = create(guest, &array_of(space, [8, 0, 0], 0)).unwrap();
+    let status = refused(array_of(space, [8, 0, 0], 0));
+    assert_eq!(status, Status::QuotaAllocations);
+    // A texture holds its array, and the array's charge.
+    let texture = of_array(space, array.handle, TextureSource::Array);
+    let texture = create_texture(guest, &texture).unwrap();
+    guest.by_handle(Opcode::DestroyArray, array.handle).unwrap();
+    let status = refused(array_of(space, [8, 0, 0], 0));
+    assert_eq!(status, Status::QuotaAllocations);
+    guest
+        .by_handle(Opcode::DestroyTexture, texture.handle)
+        .unwrap();
+    create(guest, &array_of(space, [8, 0, 0], 0)).unwrap();
+    rig.backend.fail("create_array", Some(Status::NoMemory));
+    guest.by_handle(Opcode::DestroyArray, other.handle).unwrap();
+    assert_eq!(refused(array_of(space, [8, 0, 0], 0)), Status::NoMemory);
+    rig.backend.fail("create_array", None);
+    create(guest, &array_of(space, [8, 0, 0], 0)).unwrap();
+}
+
+#[test]
+fn an_array_belongs_to_one_space_and_ends_with_it() {
+    let rig = Rig::new();
+    let guest = &rig.guest;
+    let (space, other) = (guest.space(), guest.space());
+    let array = create(guest, &array_of(space, [8, 8, 0], 0))
+        .unwrap()
+        .handle;
+    let refused = create_texture(guest, &of_array(other, array, TextureSource::Array));
+    assert_eq!(refused, Err((Status::BadHandle, array)));
+    let texture = create_texture(guest, &of_array(space, array, TextureSource::Array)).unwrap();
+    guest.by_handle(Opcode::DestroySpace, space).unwrap();
+    for (opcode, handle) in [
+        (Opcode::DestroyArray, array),
+        (Opcode::DestroyTexture, texture.handle),
+    ] {
+        let refused = guest.by_handle(opcode, handle);
+        assert_eq!(refused, Err((Status::BadHandle, handle)));
+    }
+    let Live {
+        arrays, textures, ..
+    } = rig.backend.live();
+    assert_eq!((arrays, textures), (0, 0));
+    guest.session.close();
+    assert_eq!(rig.backend.live(), NOTHING);
+}
