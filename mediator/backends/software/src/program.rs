@@ -249,6 +249,30 @@ pub(crate) enum Query {
     IsNormalized,
 }
 
+/// All queries by their modifiers. Operations have a query as its index here.
+const QUERIES: [(&str, Query); 7] = [
+    ("width", Query::Width),
+    ("height", Query::Height),
+    ("depth", Query::Depth),
+    ("array_size", Query::Layers),
+    ("channel_data_type", Query::ChannelType),
+    ("channel_order", Query::ChannelOrder),
+    ("normalized_coords", Query::IsNormalized),
+];
+
+impl Query {
+    /// Returns the number of the query that a modifier names, as an operation has it.
+    pub(crate) fn number(modifier: &str) -> Option<u64> {
+        let at = QUERIES.iter().position(|(word, _)| *word == modifier);
+        at.map(|at| at as u64)
+    }
+
+    /// Returns the query with this number.
+    pub(crate) fn from_number(number: u64) -> Option<Self> {
+        QUERIES.get(number as usize).map(|(_, query)| *query)
+    }
+}
+
 /// A kernel ready to be executed, with the functions that it calls.
 pub(crate) struct Program {
     /// Name of the kernel.

@@ -63,13 +63,14 @@ pub(crate) unsafe fn gather(context: &mut Context<'_>, op: &Op) -> Step {
 /// `txq` and `suq`: the word `dst` gets what `imm` asks for of the object in the double `a`.
 pub(crate) unsafe fn query(context: &mut Context<'_>, op: &Op) -> Step {
     let objects = doubles(context, op.a);
+    let query = Query::from_number(op.imm);
     let mut answers = [0; WARP];
     for lane in lanes(context.mask) {
         let Some(entry) = context.textures.get(objects[lane]) else {
             context.trouble = Some(unknown(objects[lane], lane));
             return Step::Fault;
         };
-        answers[lane] = Query::from_number(op.imm).map_or(0, |query| query.answer(entry));
+        answers[lane] = query.map_or(0, |query| query.answer(entry));
     }
     context.set_words(op.dst, &answers);
     Step::Next
@@ -217,20 +218,6 @@ fn unknown(object: u64, lane: usize) -> Trouble {
 }
 
 impl Query {
-    /// Returns the query with this number, as an operation has it.
-    const fn from_number(number: u64) -> Option<Self> {
-        Some(match number {
-            0 => Self::Width,
-            1 => Self::Height,
-            2 => Self::Depth,
-            3 => Self::Layers,
-            4 => Self::ChannelType,
-            5 => Self::ChannelOrder,
-            6 => Self::IsNormalized,
-            _ => return None,
-        })
-    }
-
     fn answer(self, entry: &Entry) -> u32 {
         let [width, height, slices] = entry.image.size;
         let is_volume = entry.image.kind == Kind::Volume;

@@ -69,24 +69,13 @@ pub(super) fn gather(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
 
 /// `txq`, `suq`
 pub(super) fn query(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
-    let query = form.find(|word| {
-        Some(match word {
-            "width" => Query::Width,
-            "height" => Query::Height,
-            "depth" => Query::Depth,
-            "array_size" => Query::Layers,
-            "channel_data_type" => Query::ChannelType,
-            "channel_order" => Query::ChannelOrder,
-            "normalized_coords" => Query::IsNormalized,
-            _ => return None,
-        })
-    });
+    let query = form.find(Query::number);
     let query = query.ok_or_else(|| form.unsupported())?;
     form.scalar_of(&[T::B32])?;
     let [dst, object] = form.operands()?;
     let a = cx.texture_object(&form, object)?;
     let dst = cx.destination(dst, T::B32)?;
-    cx.compute_with(texture::query, dst, &[a], query as u64)
+    cx.compute_with(texture::query, dst, &[a], query)
 }
 
 /// Takes the modifier that names the geometry.
