@@ -35,7 +35,7 @@ pub use reservation::Reservation;
 pub use space::{Space, TensorMapAnswer};
 pub use texture::{
     AddressMode, Array, ArrayCharge, ArrayShape, Element, ElementFormat, Sampling, Texture,
-    TextureSource,
+    TextureCharge, TextureSource,
 };
 pub use usage::Usage;
 pub use work::{

@@ -7,7 +7,7 @@ use causeway_memory::{Backing, check_range};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 
-use crate::backend::{Array, Memory, Module, Texture};
+use crate::backend::{Memory, Module, Texture, TextureCharge};
 use crate::charged::ModuleCharges;
 use crate::command_buffer::CommandBuffer;
 use crate::quota::Charge;
@@ -221,12 +221,9 @@ pub(crate) struct ArrayEntry {
     pub space: u32,
 }
 
-/// A texture or a surface.
+/// A texture or a surface. The back end's object holds the array of which it is made.
 pub(crate) struct TextureEntry {
     pub space: u32,
-    /// Ends before what it is made of.
     pub _texture: Box<dyn Texture>,
-    /// The array that it is made of.
-    pub _array: Option<Arc<dyn Array>>,
-    pub _charge: Charge,
+    pub _charge: TextureCharge,
 }

@@ -2,12 +2,16 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use causeway_mediator::backend::{Array, ArrayCharge, ArrayCopy, ArrayShape, Fault, Texture};
+use causeway_mediator::backend::{
+    Array, ArrayCharge, ArrayCopy, ArrayShape, Fault, Texture, TextureCharge, TextureSource,
+};
 use parking_lot::Mutex;
 
 use crate::live::Alive;
 use crate::memory::SpaceMemory;
+use crate::space::Used;
 
 /// Memory that an array takes more than its elements have.
 pub(crate) const MORE_BYTES: u64 = 512;
@@ -55,15 +59,25 @@ impl Array for FakeArray {
 
 pub(crate) struct FakeTexture {
     object: u64,
+    _array: Option<Arc<dyn Array>>,
+    charge: OnceLock<TextureCharge>,
+    used: Used,
     _alive: Alive,
 }
 
 impl FakeTexture {
     /// Returns a texture with a number that no other has.
-    pub fn new(alive: Alive) -> Self {
+    pub fn new(source: TextureSource<'_>, used: &Used, alive: Alive) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
+        let array = match source {
+            TextureSource::Array(array) | TextureSource::Surface(array) => Some(Arc::clone(array)),
+            TextureSource::Linear { .. } | TextureSource::Rows { .. } => None,
+        };
         Self {
             object: NEXT.fetch_add(1, Ordering::Relaxed),
+            _array: array,
+            charge: OnceLock::new(),
+            used: Arc::clone(used),
             _alive: alive,
         }
     }
@@ -72,5 +86,17 @@ impl FakeTexture {
 impl Texture for FakeTexture {
     fn object(&self) -> u64 {
         self.object
+    }
+
+    fn keep(&self, charge: TextureCharge) {
+        assert!(self.charge.set(charge).is_ok(), "called once");
+    }
+}
+
+impl Drop for FakeTexture {
+    fn drop(&mut self) {
+        if let (Some(used), Some(charge)) = (&mut *self.used.lock(), self.charge.take()) {
+            used.push(charge);
+        }
     }
 }

@@ -118,8 +118,8 @@ impl FakeBackend {
         self.failures.set(operation, status);
     }
 
-    /// Makes work of all address spaces go on using memory after its mappings have ended, or lets it
-    /// end: then the memory is let go.
+    /// Makes work of all address spaces go on using memory after its mappings have ended, and
+    /// textures that have ended, or lets it end: then memory and charges are let go.
     pub fn use_unmapped(&self, used: bool) {
         let before = std::mem::replace(&mut *self.used.lock(), used.then(Vec::new));
         drop(before);

@@ -1,5 +1,6 @@
 //! Address spaces of the fake back end.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -40,8 +41,9 @@ pub(crate) struct FakeSpace {
     pub used: Used,
 }
 
-/// Memory that work goes on using after its mappings have ended; `None` if no work does.
-pub(crate) type Used = Arc<Mutex<Option<Vec<Arc<dyn Memory>>>>>;
+/// Memory that work goes on using after its mappings have ended, and the charges of textures that
+/// it goes on using; `None` if no work does.
+pub(crate) type Used = Arc<Mutex<Option<Vec<Arc<dyn Any + Send + Sync>>>>>;
 
 impl FakeSpace {
     fn alive(&self, object: Live) -> Alive {
@@ -105,7 +107,7 @@ impl Space for FakeSpace {
         let mapping = removed.ok_or(error(Status::BackEnd, "not mapped"))?;
         self.va.lock().give(va, mapping.bytes);
         if let Some(used) = self.used.lock().as_mut() {
-            used.push(Arc::clone(&mapping.memory));
+            used.push(Arc::new(Arc::clone(&mapping.memory)));
         }
         Ok(())
     }
@@ -234,14 +236,15 @@ impl Space for FakeSpace {
 
     fn create_texture(
         &self,
-        _: TextureSource<'_>,
+        source: TextureSource<'_>,
         _: &Sampling,
     ) -> Result<Box<dyn Texture>, BackendError> {
         self.failures.check("create_texture")?;
-        Ok(Box::new(FakeTexture::new(self.alive(Live {
+        let alive = self.alive(Live {
             textures: 1,
             ..Live::default()
-        }))))
+        });
+        Ok(Box::new(FakeTexture::new(source, &self.used, alive)))
     }
 
     fn load_u64(&self, va: u64) -> Option<u64> {

@@ -218,6 +218,9 @@ pub trait Array: Send + Sync + Any {
     fn as_any(&self) -> &dyn Any;
 }
 
+/// What a session is charged for a texture or a surface; see [`Texture::keep`].
+pub type TextureCharge = Arc<dyn Any + Send + Sync>;
+
 /// What a texture or a surface is made of.
 #[derive(Clone, Copy)]
 pub enum TextureSource<'a> {
@@ -290,9 +293,18 @@ pub struct Sampling {
     pub border: [f32; 4],
 }
 
-/// A texture or a surface. It ends when it is dropped; kernels that still use it then fault, or
-/// read what nobody else has.
+/// A texture or a surface. It holds the array of which it is made: the session pays for that array
+/// at least as long as the texture exists. It ends when it is dropped; kernels that still use it
+/// then fault, or read what nobody else has.
 pub trait Texture: Send + Sync {
     /// Returns the number that kernels get as a parameter.
     fn object(&self) -> u64;
+
+    /// Takes what the session is charged for the texture. Called once, before the guest knows the
+    /// number. A back end whose work under way takes memory for textures that have ended keeps the
+    /// charge until that memory is free, so that textures made and dropped while work is under way
+    /// do not add up. The default implementation suits back ends that take none.
+    fn keep(&self, charge: TextureCharge) {
+        let _ = charge;
+    }
 }

@@ -11,7 +11,7 @@ use causeway_protocol::registers::features;
 
 use super::nothing;
 use crate::backend::{
-    AddressMode, Array, ArrayCharge, ArrayShape, Element, Sampling, TextureSource,
+    AddressMode, Array, ArrayCharge, ArrayShape, Element, Sampling, TextureCharge, TextureSource,
 };
 use crate::client_session::ClientSession;
 use crate::object::{ArrayEntry, Object, SpaceEntry, TextureEntry};
@@ -89,14 +89,14 @@ impl ClientSession<'_> {
             is_surface && sampling != Sampling::plain(),
             Status::BadRange,
         )?;
-        let charge = self.account.charge(Resource::Objects, 1)?;
+        let charge: TextureCharge = Arc::new(self.account.charge(Resource::Objects, 1)?);
         let texture = space.shared.backend.create_texture(source, &sampling)?;
+        texture.keep(Arc::clone(&charge));
         let object = texture.object();
         let mut state = self.lock_with(&space)?;
         let handle = state.insert(Object::Texture(TextureEntry {
             space: request.space,
             _texture: texture,
-            _array: array,
             _charge: charge,
         }))?;
         Ok(TextureReply {

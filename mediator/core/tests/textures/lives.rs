@@ -42,6 +42,27 @@ fn arrays_and_textures_count_and_what_is_refused_counts_for_nothing() {
 }
 
 #[test]
+fn a_texture_that_work_goes_on_using_counts() {
+    let quota = Quota {
+        objects: 2,
+        ..Quota::default()
+    };
+    let rig = Rig::with_quota(quota);
+    let guest = &rig.guest;
+    let request = rows(guest.space(), 0x1000);
+    let create = || create_texture(guest, &request).map(|made| made.handle);
+    let first = create().unwrap();
+    assert_eq!(create(), Err((Status::QuotaObjects, 2)));
+    rig.backend.use_unmapped(true);
+    guest.by_handle(Opcode::DestroyTexture, first).unwrap();
+    assert_eq!(create(), Err((Status::QuotaObjects, 2)));
+    rig.backend.use_unmapped(false);
+    let second = create().unwrap();
+    guest.by_handle(Opcode::DestroyTexture, second).unwrap();
+    create().unwrap();
+}
+
+#[test]
 fn an_array_belongs_to_one_space_and_ends_with_it() {
     let rig = Rig::new();
     let guest = &rig.guest;
@@ -51,6 +72,25 @@ fn an_array_belongs_to_one_space_and_ends_with_it() {
         .handle;
     let refused = create_texture(guest, &of_array(other, array, TextureSource::Array));
     assert_eq!(refused, Err((Status::BadHandle, array)));
+    let (va, _view) = guest.buffer(other, PAGE);
+    let side = packet::RectSide {
+        address: va,
+        pitch: 32,
+        rows: 8,
+    };
+    let part = packet::ArrayBox {
+        memory: side,
+        origin: [0; 3],
+        width: 32,
+        height: 8,
+        depth: 1,
+    };
+    let copy = copy_array(array, 0, part);
+    let mut queue = guest.command_buffer(other);
+    queue.submit(&[copy.as_bytes()]);
+    assert_eq!(queue.wait_for_fault(), Some(Status::BadHandle));
+    let refused = guest.record(other, &[copy.as_bytes()]);
+    assert_eq!(refused, Err((Status::BadHandle, 0)));
     let texture = create_texture(guest, &of_array(space, array, TextureSource::Array)).unwrap();
     guest.by_handle(Opcode::DestroySpace, space).unwrap();
     for (opcode, handle) in [

@@ -1,10 +1,10 @@
 //! The textures and surfaces of an address space, by their numbers.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use causeway_mediator::backend::{AddressMode, Array, Sampling, Texture};
+use causeway_mediator::backend::{AddressMode, Array, Sampling, Texture, TextureCharge};
 use causeway_protocol::message::texture_flags;
 use parking_lot::RwLock;
 
@@ -79,16 +79,28 @@ pub(crate) struct Entry {
     pub(crate) sampled: Option<Sampled>,
 }
 
-/// A snapshot of the textures and surfaces of an address space.
+/// An entry with what the session is charged for it, in all tables that have it.
+struct Charged {
+    entry: Entry,
+    charge: OnceLock<TextureCharge>,
+}
+
+causeway_memory::debug_fields!(Charged { entry });
+
+/// A snapshot of the textures and surfaces of an address space. A launch keeps entries that have
+/// ended meanwhile; the session is charged for these as for others, so it has no more of them than
+/// its quota has objects: 8,192, of some 200 bytes each. Tables are in no quota. A command buffer
+/// has one launch at a time, and its table takes some 32 bytes for each entry: 256 KiB for each of
+/// the quota's command buffers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TextureTable {
-    entries: BTreeMap<u64, Arc<Entry>>,
+    entries: BTreeMap<u64, Arc<Charged>>,
 }
 
 impl TextureTable {
     /// Returns the texture or surface with the number `object`; `None` if there is none.
     pub(crate) fn get(&self, object: u64) -> Option<&Entry> {
-        self.entries.get(&object).map(|entry| &**entry)
+        self.entries.get(&object).map(|charged| &charged.entry)
     }
 }
 
@@ -123,13 +135,18 @@ impl Textures {
     ) -> SoftwareTexture {
         // Numbers are not used again: 2^63 calls would be needed.
         let object = self.next.fetch_add(1, Ordering::Relaxed);
-        let entry = Arc::new(entry);
+        let charged = Arc::new(Charged {
+            entry,
+            charge: OnceLock::new(),
+        });
         let mut table = self.table.write();
-        Arc::make_mut(&mut table).entries.insert(object, entry);
+        let entries = &mut Arc::make_mut(&mut table).entries;
+        entries.insert(object, Arc::clone(&charged));
         drop(table);
         SoftwareTexture {
             textures: Arc::clone(self),
             object,
+            charged,
             _array: array,
         }
     }
@@ -139,6 +156,7 @@ impl Textures {
 pub(crate) struct SoftwareTexture {
     textures: Arc<Textures>,
     object: u64,
+    charged: Arc<Charged>,
     /// The memory stays mapped as long as kernels may be launched that use it.
     _array: Option<Arc<dyn Array>>,
 }
@@ -146,6 +164,10 @@ pub(crate) struct SoftwareTexture {
 impl Texture for SoftwareTexture {
     fn object(&self) -> u64 {
         self.object
+    }
+
+    fn keep(&self, charge: TextureCharge) {
+        self.charged.charge.get_or_init(|| charge);
     }
 }
 
@@ -196,6 +218,20 @@ mod tests {
         let third = textures.add(entry(), None);
         assert_ne!(third.object(), first_object, "numbers are not used again");
         assert!(after.get(0).is_none() && after.get(u64::MAX).is_none());
+    }
+
+    #[test]
+    fn a_texture_is_charged_for_until_no_snapshot_has_it() {
+        let textures = Arc::new(Textures::default());
+        let texture = textures.add(entry(), None);
+        let charge: TextureCharge = Arc::new(());
+        let left = Arc::downgrade(&charge);
+        texture.keep(charge);
+        let snapshot = textures.table();
+        drop(texture);
+        assert!(left.upgrade().is_some(), "a launch has it");
+        drop(snapshot);
+        assert!(left.upgrade().is_none());
     }
 
     #[test]
