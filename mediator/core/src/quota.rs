@@ -97,19 +97,22 @@ macro_rules! limits {
 }
 
 limits! {
-    /// GPU memory in bytes, with what launches take of the host's memory while they are executed.
-    /// Freed memory counts until the last work that uses it has ended.
+    /// GPU memory in bytes, that of arrays included, with what launches take of the host's memory
+    /// while they are executed. Freed memory and arrays count until the last work, recording or
+    /// texture that uses them has ended. What a back end fills an array from while it creates it is
+    /// in no quota: a session creates one array at a time.
     memory_bytes: MemoryBytes = 1 << 30, QuotaBytes;
     /// Images of loaded modules, and 16 times the packets of recordings, in bytes. An image is
     /// copied when it is loaded. What a load needs while it is under way is in no quota: the loads
     /// of all sessions wait until together they need little enough.
     module_bytes: ModuleBytes = 1 << 30, QuotaBytes;
-    /// Allocations, imports, registered ranges of guest RAM, and modules for whose variables or
-    /// heap the back end makes an object of the host's memory.
+    /// Allocations, arrays, imports, registered ranges of guest RAM, and modules for whose variables
+    /// or heap the back end makes an object of the host's memory.
     allocations: Allocations = 4096, QuotaAllocations;
     /// Command buffers, each of which has a thread on the host.
     command_buffers: CommandBuffers = 64, QuotaCommandBuffers;
-    /// Address spaces, mappings, modules, functions, recordings and exports, counted together.
+    /// Address spaces, mappings, modules, functions, recordings, exports, arrays, textures and
+    /// surfaces, counted together.
     objects: Objects = 8192, QuotaObjects;
     /// Registered guest RAM in bytes. Registration takes no memory, but host addresses, of which a
     /// process has 128 TiB for all its sessions.

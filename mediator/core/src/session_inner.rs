@@ -78,6 +78,8 @@ pub(crate) struct SessionInner {
     pub pace: Pace,
     /// Loads of modules under way in all sessions on the back end.
     pub loads: Arc<Loads>,
+    /// Held while an array is created. No other lock is held then.
+    pub array_fill: Mutex<()>,
     pub weak: Weak<SessionInner>,
     /// Imports that it has given up, while work may still use their memory. A leaf lock.
     pub left: Mutex<Left>,
@@ -134,6 +136,7 @@ impl SessionInner {
             poisoned: AtomicBool::new(false),
             pace: Pace::default(),
             loads: shared.loads,
+            array_fill: Mutex::default(),
             weak: Weak::clone(weak),
             left: Mutex::default(),
             state: Mutex::new(State::new(

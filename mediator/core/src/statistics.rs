@@ -124,7 +124,7 @@ statistics! {
     busy_ns: Counter as "busy_seconds",
     /// Time in which kernels were under way, added up over command buffers.
     kernel_ns: Counter as "kernel_seconds",
-    /// GPU memory in use, in bytes.
+    /// GPU memory in use, in bytes, with arrays.
     memory_used_bytes: Gauge as "memory_used_bytes",
     /// Largest amount of GPU memory ever in use, in bytes.
     memory_peak_bytes: Peak as "memory_peak_bytes",
@@ -134,7 +134,7 @@ statistics! {
     weight: Limit as "weight",
     /// Most of the device's time that the session may have, in percent; 0 is no cap.
     share_percent: Limit as "share_percent",
-    /// Allocations, imports and registered ranges of guest RAM.
+    /// Allocations, arrays, imports and registered ranges of guest RAM.
     allocations: Gauge as "allocations",
     /// Command buffers.
     command_buffers: Gauge as "command_buffers",

@@ -162,7 +162,7 @@ impl FakeBackend {
         self.piece_ns.store(piece_ns, Ordering::Relaxed);
     }
 
-    /// Makes loads of modules wait in the back end, or lets all go on.
+    /// Makes loads of modules and creations of arrays wait in the back end, or lets all go on.
     pub fn hold_loads(&self, hold: bool) {
         self.loads.close(hold);
     }
@@ -182,7 +182,7 @@ impl FakeBackend {
         *self.grace.lock() = grace;
     }
 
-    /// Returns the number of loads that wait in the back end.
+    /// Returns the number of loads and creations that wait in the back end.
     pub fn loads_held(&self) -> usize {
         self.loads.waiting()
     }

@@ -223,6 +223,7 @@ impl Space for FakeSpace {
         charge: ArrayCharge,
     ) -> Result<Arc<dyn Array>, BackendError> {
         self.failures.check("create_array")?;
+        self.loads.pass();
         Ok(Arc::new(FakeArray {
             shape: *shape,
             content: Mutex::new(vec![0; shape.bytes() as usize]),

@@ -42,7 +42,12 @@ impl ClientSession<'_> {
             self.account.charge(Resource::Allocations, 1)?,
             self.account.charge(Resource::MemoryBytes, bytes)?,
         ]);
-        let array = space.shared.backend.create_array(&shape, charge)?;
+        let array = {
+            // A back end may fill it from memory that no quota counts. One at a time, so that this
+            // does not multiply with the session's clients.
+            let _fill = self.array_fill.lock();
+            space.shared.backend.create_array(&shape, charge)?
+        };
         let mut state = self.lock_with(&space)?;
         let handle = state.insert(Object::Array(ArrayEntry {
             space: request.space,

@@ -63,6 +63,35 @@ fn a_texture_that_work_goes_on_using_counts() {
 }
 
 #[test]
+fn clients_of_a_session_create_arrays_one_after_another() {
+    let rig = Rig::new();
+    let beside = rig.guest.beside(1);
+    let requests = [&rig.guest, &beside].map(|guest| {
+        let space = guest.space();
+        (guest, array_of(space, [8, 0, 0], 0))
+    });
+    rig.backend.hold_loads(true);
+    std::thread::scope(|scope| {
+        let created = requests.map(|(guest, request)| scope.spawn(move || create(guest, &request)));
+        eventually("both requests", || {
+            let report = rig.guest.session.report();
+            report.messages_by_name().contains(&("create_array", 2))
+        });
+        // Both would be there soon.
+        let most = (0..50).map(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            rig.backend.loads_held()
+        });
+        let most = most.max();
+        rig.backend.hold_loads(false);
+        assert_eq!(most, Some(1));
+        for created in created {
+            created.join().unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
 fn an_array_belongs_to_one_space_and_ends_with_it() {
     let rig = Rig::new();
     let guest = &rig.guest;

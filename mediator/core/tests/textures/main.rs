@@ -7,6 +7,7 @@ mod making;
 mod rig;
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use causeway_mediator::{GuestSession, Quota};
 use causeway_mediator_testing::{FakeBackend, Live};
