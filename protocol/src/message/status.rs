@@ -68,12 +68,13 @@ statuses! {
     /// The session would have more GPU memory than its limit allows. Detail: how many MiB of the
     /// limit are still free.
     QuotaBytes = 12, "the session's memory quota is exhausted";
-    /// The session would have more allocations than its limit allows. Detail: the limit.
-    QuotaAllocations = 13, "the session's allocation quota is exhausted";
+    /// The session would have more allocations, arrays counted with them, than its limit allows.
+    /// Detail: the limit.
+    QuotaAllocations = 13, "the session's quota of allocations and arrays is exhausted";
     /// The session would have more command buffers than its limit allows. Detail: the limit.
     QuotaCommandBuffers = 14, "the session's command buffer quota is exhausted";
-    /// The session would have more address spaces, mappings, modules, exports or requested
-    /// interrupts than its limit allows. Detail: the limit.
+    /// The session would have more address spaces, mappings, modules, exports, arrays, textures or
+    /// requested interrupts than its limit allows. Detail: the limit.
     QuotaObjects = 15, "the session's quota of other objects is exhausted";
     /// Host or GPU have no memory left, or the aperture has no room.
     NoMemory = 16, "out of memory or of address space";

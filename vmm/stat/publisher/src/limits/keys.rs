@@ -34,7 +34,7 @@ pub const KEYS: &[LimitKey] = &[
         key: Key {
             name: "allocations",
             values: "N",
-            about: "allocations, imports and registered ranges of guest RAM, 1 to 65536",
+            about: "allocations, arrays, imports and registered ranges of guest RAM, 1 to 65536",
             set: |change, value| {
                 change.allocations = Some(value.number(Quota::ALLOCATIONS)?.into());
                 Ok(())
