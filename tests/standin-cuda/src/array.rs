@@ -146,9 +146,7 @@ extern "C" fn cuArrayDestroy(array: usize) -> u32 {
     call_in_context(|driver, context| {
         let removed = driver.state().arrays.remove(array);
         let removed = removed.ok_or(Code::INVALID_HANDLE)?;
-        for queue in driver.queues(Some(context.handle)) {
-            queue.end().wait();
-        }
+        driver.await_work_of(context.handle, "an array is destroyed");
         removed.is_alive.store(false, Ordering::Release);
         Ok(())
     })

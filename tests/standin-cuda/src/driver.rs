@@ -289,6 +289,22 @@ impl Driver {
             .chain(own)
             .collect()
     }
+
+    /// Waits for the work of a context, because something of it is destroyed. Ends the process
+    /// instead, if nothing is to wait so.
+    pub(crate) fn await_work_of(&self, context: usize, what: &str) {
+        for queue in self.queues(Some(context)) {
+            let end = queue.end();
+            if self.settings.prompt && !end.is_done() {
+                eprintln!(
+                    "stand-in driver: {what} while its context has work, and \
+                     CAUSEWAY_STANDIN_PROMPT is set"
+                );
+                std::process::abort();
+            }
+            end.wait();
+        }
+    }
 }
 
 /// Bytes of a device, until dropped.

@@ -11,7 +11,8 @@
 //! # What is like a GPU's driver, because programs must not count on the opposite
 //!
 //! * Memory and arrays come with garbage in them, and what was freed may come back as it was.
-//! * An array is destroyed when all work of its context is done, and the call waits for that.
+//! * An array is destroyed, and a module unloaded, when all work of its context is done, and the
+//!   call waits for that.
 //! * A device address is a reservation without rights in the process: following it is a fault.
 //! * After a fault of a kernel every call answers its error, in all contexts, until the process
 //!   ends.
@@ -49,6 +50,7 @@
 //! | `LOCKED_BYTES` | host memory that may be registered at a time | any |
 //! | `FULL` | 1 has each kernel take the whole GPU, so that fills and other kernels wait for it | 0 |
 //! | `STRICT` | 1 ends the process when it copies pageable memory | 0 |
+//! | `PROMPT` | 1 ends the process when it has to wait for work before it destroys an array or unloads a module | 0 |
 //! | `HANG` | seconds for which `cuInit` does nothing first | 0 |
 //! | `HANG_LOAD`, `HANG_KERNEL`, `HANG_WORD` | seconds for which each load of a module but the first of a process, each kernel, or each copy of 8 bytes does nothing first; the file `hangs` in `STATE` tells that one does, as with `HANG` | 0 |
 //! | `STATE` | folder where processes account for device memory and contexts; the file `contexts` there has a line for each context ever made: the process, and how many contexts other processes had; the file `priorities` has a line for each stream that has had a kernel: its priority; those that share the folder share the devices | one per user |

@@ -248,7 +248,8 @@ extern "C" fn cuModuleLoadDataEx(
 
 #[unsafe(no_mangle)]
 extern "C" fn cuModuleUnload(module: usize) -> u32 {
-    call_in_context(|driver, _| {
+    call_in_context(|driver, context| {
+        driver.await_work_of(context.handle, "a module is unloaded");
         let mut state = driver.state();
         let removed = state.modules.remove(module).ok_or(Code::INVALID_HANDLE)?;
         let kernels = state.kernels.take(|kernel| kernel.module == module);

@@ -39,6 +39,8 @@ pub(crate) struct Settings {
     pub(crate) full: bool,
     /// Abort at the first copy of pageable memory.
     pub(crate) strict: bool,
+    /// Abort at the first wait before something is destroyed.
+    pub(crate) prompt: bool,
     /// How long `cuInit` does nothing.
     pub(crate) hang: Duration,
     /// How long each load of a module does nothing, except the first of the process.
@@ -86,6 +88,7 @@ impl Settings {
             locked_bytes: number("LOCKED_BYTES", u64::MAX),
             full: number("FULL", 0) != 0,
             strict: number("STRICT", 0) != 0,
+            prompt: number("PROMPT", 0) != 0,
             hang: Duration::from_secs(number("HANG", 0)),
             hang_load: Duration::from_secs(number("HANG_LOAD", 0)),
             hang_kernel: Duration::from_secs(number("HANG_KERNEL", 0)),

@@ -1,9 +1,8 @@
 //! Arrays of guests.
 //!
 //! Textures, queues and recordings hold the arrays that they use, so the last reference to an array
-//! goes when nothing of this back end uses it any more. The driver then waits for all work of the
-//! context before it destroys the array (seen with driver 580 on an H200). So that this is no wait
-//! in the driver for work that never ends, the work is waited for here first.
+//! goes when nothing of this back end uses it any more. The driver destroys it when its context has
+//! no work, and its memory is taken and charged until then.
 
 mod zeros;
 
@@ -17,8 +16,8 @@ use crate::device_memory::MemoryAccount;
 use crate::driver::{ArrayObject, Context, CudaError, code};
 use crate::error::{failed, refused};
 use crate::gpu::Gpu;
+use crate::space::idle::DroppedIdle;
 use crate::space::state::SpaceState;
-use crate::space::streams::Streams;
 
 /// A block of elements, as GPUs keep them: bytes in a row, and rows.
 const BLOCK: [u64; 2] = [64, 8];
@@ -33,11 +32,13 @@ const PAGE_BYTES: u64 = 2 << 20;
 
 /// An array of an address space.
 pub(crate) struct CudaArray {
-    /// Taken out only by `drop`.
-    object: Option<ArrayObject>,
+    parts: DroppedIdle<Parts>,
     shape: ArrayShape,
-    streams: Arc<Streams>,
-    /// Dropped last: the memory is taken until then.
+}
+
+/// What exists until the driver has destroyed the array. The accounts are dropped last.
+struct Parts {
+    object: ArrayObject,
     taken: MemoryAccount,
     _charge: ArrayCharge,
 }
@@ -60,13 +61,14 @@ impl CudaArray {
         let object = with_room(gpu, || ArrayObject::create(context, shape));
         let object = object.map_err(|e| unsupported_or_failed(what(), e))?;
         let is_filled = zeros::fill(state, &object, shape);
-        // From here on, an error ends it as `drop` does.
-        let array = Self {
-            object: Some(object),
-            shape: *shape,
-            streams: Arc::clone(&state.streams),
+        let parts = Parts {
+            object,
             taken,
             _charge: charge,
+        };
+        let array = Self {
+            parts: DroppedIdle::new(parts, &state.idle),
+            shape: *shape,
         };
         match is_filled.map_err(|e| failed(what(), e))? {
             true => Ok(array),
@@ -74,27 +76,14 @@ impl CudaArray {
         }
     }
 
-    /// Returns the driver's array; `None` only while the array is dropped.
-    pub(crate) fn object(&self) -> Option<&ArrayObject> {
-        self.object.as_ref()
-    }
-
-    /// Returns whether the array was created in `context`.
-    pub(crate) fn is_of(&self, context: &Arc<Context>) -> bool {
-        let object = self.object.as_ref();
-        object.is_some_and(|object| Arc::ptr_eq(object.context(), context))
-    }
-}
-
-impl Drop for CudaArray {
-    /// Waits for the work of all queues of the address space, as the driver does. If that goes on
-    /// after the session has ended, the context is lost, and the array exists until the process
-    /// ends.
-    fn drop(&mut self) {
-        if let Some(object) = self.object.take() {
-            self.streams.settle();
-            drop(object);
-        }
+    /// Returns the driver's array if `array` is one of `context`.
+    pub(crate) fn object_in<'a>(
+        array: &'a Arc<dyn Array>,
+        context: &Arc<Context>,
+    ) -> Option<&'a ArrayObject> {
+        let array = array.as_any().downcast_ref::<Self>()?;
+        let object = &array.parts.object;
+        Arc::ptr_eq(object.context(), context).then_some(object)
     }
 }
 
@@ -106,7 +95,7 @@ impl Array for CudaArray {
     /// Returns an estimate: the driver does not tell. On an H200 it is never too small, but for
     /// memory that the driver keeps together with that of other arrays.
     fn memory_bytes(&self) -> u64 {
-        self.taken.bytes()
+        self.parts.taken.bytes()
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -21,6 +21,7 @@ use crate::others::Others;
 use crate::output::Output;
 use crate::pool::Pool;
 use crate::repeats::Repeats;
+use crate::space::idle::Idle;
 use crate::support::Support;
 use crate::words::Words;
 
@@ -48,6 +49,8 @@ pub(crate) struct Gpu {
     pub(crate) green: Option<Arc<GreenContext>>,
     /// The back end's own small kernels, loaded in the primary context.
     pub(crate) words: Arc<Words>,
+    /// The queues of the primary context, and what is dropped when they have no work.
+    pub(crate) idle: Arc<Idle>,
     /// The primary context, in which the back end's own work is done.
     pub(crate) home: Arc<Context>,
     pub(crate) device: Device,
@@ -92,6 +95,15 @@ impl Gpu {
             return Ok(Arc::clone(&self.words));
         }
         Words::load(context).map(Arc::new)
+    }
+
+    /// Returns the queues of `context`, which is the primary context or one that has been created
+    /// for an address space.
+    pub(crate) fn idle(&self, context: &Arc<Context>) -> Arc<Idle> {
+        match Arc::ptr_eq(context, &self.home) {
+            true => Arc::clone(&self.idle),
+            false => Idle::new(context),
+        }
     }
 
     /// Returns what registers memory once more.

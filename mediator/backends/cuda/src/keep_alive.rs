@@ -36,13 +36,6 @@ impl Item {
             _ => false,
         }
     }
-
-    fn into_array(self) -> Option<Arc<dyn Array>> {
-        match self {
-            Self::Array(array) => Some(array),
-            Self::Kernel(_) | Self::Recording(_) => None,
-        }
-    }
 }
 
 /// With more items than this, it is worth finding out which submissions are done.
@@ -68,10 +61,9 @@ impl KeepAlive {
         self.items.len() > MANY
     }
 
-    /// Drops what only submissions up to `number` used, but for arrays, which are returned.
-    pub(crate) fn release(&mut self, number: u64) -> Vec<Arc<dyn Array>> {
-        let done = self.items.extract_if(.., |(_, last)| *last <= number);
-        done.filter_map(|(item, _)| item.into_array()).collect()
+    /// Drops what only submissions up to `number` used.
+    pub(crate) fn release(&mut self, number: u64) {
+        self.items.retain(|(_, last)| *last > number);
     }
 
     /// Leaks everything, so that it exists until the process ends.

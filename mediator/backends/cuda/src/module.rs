@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use crate::driver::{CudaError, KernelHandle, LoadedModule};
 use crate::image::{classify, refused};
 use crate::output::KEPT_BYTES;
+use crate::space::idle::DroppedIdle;
 use crate::space::mapping::Mapping;
 use crate::space::state::SpaceState;
 use crate::support::{Attribute, Support};
@@ -46,7 +47,7 @@ const CANNOT_PRINT: &str = "a kernel of the module prints (vprintf), and the hos
 
 /// A loaded module. Queues hold the kernels whose launches are under way, and kernels hold this.
 struct Body {
-    loaded: Arc<LoadedModule>,
+    loaded: Arc<DroppedIdle<LoadedModule>>,
     /// Whether kernels of the module may print.
     prints: bool,
     state: Arc<SpaceState>,
@@ -113,9 +114,10 @@ pub(crate) fn load(
         return Err(refused(CANNOT_PRINT));
     }
     let classified = classify(image, state.gpu.support.architecture())?;
+    state.idle.make_room();
     let (loaded, bytes) = loading::load(state, classified, reservation)?;
     let body = Arc::new(Body {
-        loaded: Arc::new(loaded),
+        loaded: Arc::new(DroppedIdle::new(loaded, &state.idle)),
         prints,
         state: Arc::clone(state),
     });

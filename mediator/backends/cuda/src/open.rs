@@ -18,6 +18,7 @@ use crate::others::Others;
 use crate::output::Output;
 use crate::pool::Pool;
 use crate::repeats::Repeats;
+use crate::space::idle::Idle;
 use crate::support::{Attribute, Support};
 use crate::words::Words;
 
@@ -105,6 +106,7 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
         addresses: reserve(ADDRESSES_BYTES, USUAL_BASE)?,
         green,
         words: Arc::new(words),
+        idle: Idle::new(&home),
         home,
         device: candidate.device,
         others: Others::new(config.devices_of_run.clone()),

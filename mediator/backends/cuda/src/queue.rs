@@ -56,10 +56,11 @@ impl CudaQueue {
     /// Returns a queue of the address space `state`, with a stream of its own that has `priority`.
     pub(crate) fn new(state: &Arc<SpaceState>, priority: i32) -> Result<Self, BackendError> {
         let enqueuer = Enqueuer::new(state, priority).map_err(|e| failed("create a stream", e))?;
-        state.streams.add(&enqueuer.stream);
+        let progress = state.deferred.register();
+        state.idle.add(&progress, &enqueuer.stream);
         Ok(Self {
             enqueuer,
-            progress: state.deferred.register(),
+            progress,
             fault: None,
             marker: Marker::default(),
             ahead: Ahead::default(),
@@ -112,11 +113,7 @@ impl CudaQueue {
     /// Notes that the GPU has done all submissions up to `number`.
     fn complete(&mut self, number: u64) {
         self.progress.complete(number);
-        let arrays = self.keep_alive.release(number);
-        for array in arrays {
-            // The driver destroys an array when all work is done, not only that of this queue.
-            self.state().deferred.defer(Box::new(array));
-        }
+        self.keep_alive.release(number);
         self.state().collect();
     }
 
@@ -227,7 +224,7 @@ impl CudaQueue {
     /// Runs `enqueue` as one submission to the driver.
     fn submission<E>(&mut self, enqueue: impl FnOnce(&mut Self) -> Result<(), E>) -> Result<(), E> {
         self.state().gpu.gate.pass();
-        self.progress.begin();
+        self.state().idle.announce(&self.progress);
         self.enqueuer.refresh();
         let enqueued = enqueue(self);
         self.progress.end();

@@ -1,12 +1,13 @@
 //! Address spaces: the mappings of a guest, in which its kernels and queues work.
 
 pub(crate) mod deferred;
+pub(crate) mod idle;
 pub(crate) mod lookup;
 pub(crate) mod mapping;
 mod reader;
 pub(crate) mod state;
-pub(crate) mod streams;
 mod table;
+mod wait;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -183,6 +184,7 @@ impl Space for CudaSpace {
         charge: ArrayCharge,
     ) -> Result<Arc<dyn Array>, BackendError> {
         self.state.check_poison()?;
+        self.state.idle.drain();
         Ok(Arc::new(CudaArray::create(&self.state, shape, charge)?))
     }
 

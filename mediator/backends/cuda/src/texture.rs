@@ -93,16 +93,13 @@ impl CudaTexture {
     }
 }
 
-/// Returns the driver's array of an array of the address space `state`.
+/// Returns the driver's array of an array of the context that the address space `state` works in.
 fn object_of<'a>(
     state: &SpaceState,
     array: &'a Arc<dyn Array>,
 ) -> Result<&'a ArrayObject, BackendError> {
-    let array = array.as_any().downcast_ref::<CudaArray>();
-    let array = array.filter(|array| array.is_of(&state.maker.context));
-    let text = "make a texture of an array of another address space";
-    array
-        .and_then(CudaArray::object)
+    let text = "make a texture of an array of another context";
+    CudaArray::object_in(array, &state.maker.context)
         .ok_or_else(|| refused(Status::BadHandle, text))
 }
 

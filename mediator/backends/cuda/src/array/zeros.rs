@@ -78,7 +78,7 @@ impl Fill {
     /// Waits until the GPU has done all copies; returns false if the context was lost meanwhile.
     fn settle(&self, state: &SpaceState) -> Result<bool, CudaError> {
         self.stream.record(&self.event)?;
-        state.streams.wait(&self.event, PATIENCE)
+        state.wait(&self.event, PATIENCE)
     }
 }
 

@@ -79,6 +79,11 @@ impl Progress {
         (!self.has_done(last)).then_some(last)
     }
 
+    /// Returns whether a submission was announced that the driver does not have yet.
+    pub(super) fn is_submitting(&self) -> bool {
+        self.submitting().is_some()
+    }
+
     /// Returns the submission that was announced, but that the driver does not have yet.
     fn submitting(&self) -> Option<u64> {
         let begun = self.begun.load(Ordering::SeqCst);

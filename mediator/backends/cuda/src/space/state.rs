@@ -7,8 +7,8 @@ use std::time::Duration;
 use causeway_mediator::backend::BackendError;
 
 use super::deferred::DeferredDrops;
+use super::idle::Idle;
 use super::reader::Reader;
-use super::streams::Streams;
 use super::table::Table;
 use crate::driver::{CudaError, Stream, StreamMaker};
 use crate::error::failed;
@@ -28,8 +28,8 @@ pub(crate) struct SpaceState {
     pub(crate) maker: StreamMaker,
     pub(crate) table: Table,
     pub(crate) deferred: DeferredDrops,
-    /// The streams of the queues.
-    pub(crate) streams: Arc<Streams>,
+    /// The queues of the context, and what is dropped when they have no work.
+    pub(crate) idle: Arc<Idle>,
     /// The back end's own small kernels, loaded in the context of `maker`.
     pub(crate) words: Arc<Words>,
     /// A stream without work, whose synchronization has the driver print what kernels have
@@ -53,7 +53,7 @@ impl SpaceState {
         }
         Ok(Self {
             gpu: Arc::clone(gpu),
-            streams: Arc::new(Streams::new(gpu, &maker.context, &stop)),
+            idle: gpu.idle(&maker.context),
             stop,
             maker,
             table: Table::default(),
@@ -84,6 +84,7 @@ impl SpaceState {
             reader.collect();
         }
         self.deferred.collect();
+        self.idle.collect();
     }
 
     fn reader(&self) -> Option<&Reader> {
@@ -136,11 +137,6 @@ impl SpaceState {
             log::debug!("the CUDA driver did not print what kernels have printed: {e}");
         }
         output.end_space(&self.stop);
-    }
-
-    /// Notes that work is under way that does not end, so that nothing waits for it.
-    pub(crate) fn abandon(&self) {
-        self.streams.abandon();
     }
 
     /// Checks that no error of the driver has poisoned the process.

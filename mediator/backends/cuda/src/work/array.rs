@@ -13,9 +13,8 @@ const COPY_OF_ARRAY: Kind = Kind::other("a copy of an array");
 impl Enqueuer {
     /// Puts a copy between memory and an array into the stream.
     pub(super) fn copy_array(&mut self, copy: &ArrayCopy<'_>) -> Result<(), Fault> {
-        let array = copy.array().as_any().downcast_ref::<CudaArray>();
-        let array = array.filter(|array| array.is_of(self.stream.context()));
-        let object = array.and_then(CudaArray::object).ok_or_else(foreign)?;
+        let object = CudaArray::object_in(copy.array(), self.stream.context());
+        let object = object.ok_or_else(foreign)?;
         let (part, is_into_array) = (copy.part(), copy.is_into_array());
         self.check_one_mapping(COPY_OF_ARRAY, copy.memory(), memory_access(copy))?;
         let (bytes, place) = self.lookup.run(&self.state.table, part.memory.address);

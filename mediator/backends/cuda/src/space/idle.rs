@@ -1,0 +1,206 @@
+//! Objects that are dropped when a context has no work.
+//!
+//! The driver destroys arrays and unloads modules only when all work of their context is done, and
+//! while it waits with an array, no thread can launch anything in the context (seen with driver 580
+//! on an H200). All address spaces of a VM share a context: a kernel of one process of the guest
+//! that never ends would hold up all others. So these objects are put aside, and dropped at a
+//! moment when no queue of the context has work.
+//!
+//! A thread that feeds a queue and a thread that drops agree without a lock:
+//!
+//! * The thread of the queue (Q1) announces a submission, and (Q2) looks whether the context is
+//!   closed. If so, it takes the announcement back, and waits until the context is open.
+//! * The thread that drops (D1) closes the context, (D2) looks whether a submission is announced
+//!   that the driver does not have yet, and (D3) whether a stream has work. If neither is so, it
+//!   drops. Then it opens the context.
+//!
+//! All of these accesses are sequentially consistent. If D2 misses Q1, then Q2 sees D1.
+
+use std::any::Any;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::deferred::Progress;
+use crate::driver::{Context, Stream};
+
+/// How long queues are held up so that the context may come to have no work.
+const HELD_MAX: Duration = Duration::from_millis(10);
+/// Most objects that a context without a moment of rest keeps when a module is loaded.
+const KEPT_MAX: usize = 64;
+/// How long a thread sleeps between two looks.
+const SLEEP: Duration = Duration::from_micros(50);
+
+/// A queue of the context.
+struct Member {
+    progress: Arc<Progress>,
+    stream: Weak<Stream>,
+}
+
+impl Member {
+    /// Returns whether the queue has no work. An error of the driver ends all work.
+    fn is_idle(&self) -> bool {
+        let stream = self.stream.upgrade();
+        !self.progress.is_submitting()
+            && stream.is_none_or(|stream| stream.is_idle().unwrap_or(true))
+    }
+}
+
+/// The queues of a context, and the objects that are dropped when these have no work.
+pub(crate) struct Idle {
+    context: Arc<Context>,
+    members: Mutex<Vec<Member>>,
+    ended: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
+    count: AtomicUsize,
+    closed: AtomicBool,
+    /// Held by the one thread that may close the context.
+    turn: Mutex<()>,
+}
+
+impl Idle {
+    /// Returns an empty list for the queues of `context`.
+    pub(crate) fn new(context: &Arc<Context>) -> Arc<Self> {
+        Arc::new(Self {
+            context: Arc::clone(context),
+            members: Mutex::default(),
+            ended: Mutex::default(),
+            count: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            turn: Mutex::new(()),
+        })
+    }
+
+    /// Adds a queue, until its stream ends.
+    pub(crate) fn add(&self, progress: &Arc<Progress>, stream: &Arc<Stream>) {
+        let mut members = self.members.lock();
+        members.retain(|member| member.stream.strong_count() != 0);
+        members.push(Member {
+            progress: Arc::clone(progress),
+            stream: Arc::downgrade(stream),
+        });
+    }
+
+    /// Announces a submission of the queue with this progress (Q1). Waits while the context is
+    /// closed, which is not long: whoever closes it does not wait for work that goes on.
+    #[inline]
+    pub(crate) fn announce(&self, progress: &Progress) {
+        progress.begin();
+        while self.closed.load(Ordering::SeqCst) {
+            progress.end();
+            self.await_opening();
+            progress.begin();
+        }
+    }
+
+    #[cold]
+    fn await_opening(&self) {
+        while self.closed.load(Ordering::SeqCst) {
+            std::thread::sleep(SLEEP);
+        }
+    }
+
+    /// Drops what was put aside if the context has no work now.
+    #[inline]
+    pub(crate) fn collect(&self) {
+        if self.count.load(Ordering::Relaxed) != 0 {
+            self.collect_within(Duration::ZERO);
+        }
+    }
+
+    /// Does what [`Self::collect`] does, and holds up all queues of the context for some
+    /// milliseconds if they have work. Called before more of such objects are made: the memory of
+    /// former ones may be needed.
+    pub(crate) fn drain(&self) {
+        if self.count.load(Ordering::Relaxed) != 0 {
+            self.collect_within(HELD_MAX);
+        }
+    }
+
+    /// Does what [`Self::drain`] does, but leaves no more than [`KEPT_MAX`] objects: the driver may
+    /// wait for work then, as it does when it loads a module. Sessions are not charged for modules
+    /// that were put aside.
+    pub(crate) fn make_room(&self) {
+        self.drain();
+        if self.count.load(Ordering::Relaxed) > KEPT_MAX {
+            drop(self.take());
+        }
+    }
+
+    #[cold]
+    fn collect_within(&self, patience: Duration) {
+        // Another thread does the same now.
+        let Some(_turn) = self.turn.try_lock() else {
+            return;
+        };
+        self.closed.store(true, Ordering::SeqCst);
+        if self.becomes_idle(patience) {
+            drop(self.take());
+        }
+        self.closed.store(false, Ordering::SeqCst);
+    }
+
+    /// Returns whether the context, which is closed, has no work before `patience` is over.
+    fn becomes_idle(&self, patience: Duration) -> bool {
+        let begun = Instant::now();
+        loop {
+            // In a poisoned context the driver is not called, so there is nothing to wait for.
+            if self.context.is_poisoned() || self.members.lock().iter().all(Member::is_idle) {
+                return true;
+            }
+            if begun.elapsed() >= patience {
+                return false;
+            }
+            std::thread::sleep(SLEEP);
+        }
+    }
+
+    fn take(&self) -> Vec<Box<dyn Any + Send + Sync>> {
+        let mut ended = self.ended.lock();
+        self.count.store(0, Ordering::Relaxed);
+        std::mem::take(&mut *ended)
+    }
+
+    /// Puts `what` aside, and drops it if the context has no work now.
+    fn put(&self, what: Box<dyn Any + Send + Sync>) {
+        let mut ended = self.ended.lock();
+        ended.push(what);
+        self.count.store(ended.len(), Ordering::Relaxed);
+        drop(ended);
+        self.collect();
+    }
+}
+
+/// An object of a context, which is dropped when the context has no work.
+pub(crate) struct DroppedIdle<T: Send + Sync + 'static> {
+    /// Taken out only by `drop`.
+    what: Option<T>,
+    idle: Arc<Idle>,
+}
+
+impl<T: Send + Sync + 'static> DroppedIdle<T> {
+    pub(crate) fn new(what: T, idle: &Arc<Idle>) -> Self {
+        Self {
+            what: Some(what),
+            idle: Arc::clone(idle),
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Deref for DroppedIdle<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.what.as_ref().expect("taken out only by `drop`")
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for DroppedIdle<T> {
+    fn drop(&mut self) {
+        if let Some(what) = self.what.take() {
+            self.idle.put(Box::new(what));
+        }
+    }
+}
