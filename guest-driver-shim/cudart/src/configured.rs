@@ -1,9 +1,9 @@
 //! What `<<<>>>` becomes: nvcc's code pushes the configuration of a launch, evaluates the
 //! arguments, and pops it in the function that launches (`crt/host_runtime.h`).
 
-use std::cell::RefCell;
+use std::cell::Cell;
+use std::mem::MaybeUninit;
 
-use causeway_cuda_abi::boundary::Out;
 use causeway_cuda_abi::error::{Answer, Code};
 
 use crate::error::{MISSING_CONFIGURATION, record};
@@ -14,32 +14,42 @@ use crate::shapes::Dim3;
 const DEPTH_MAX: usize = 16;
 
 /// What `<<<>>>` said of launches whose arguments are being evaluated, which may launch, too.
+///
+/// In this order and so aligned, the first of them is in one line of the processor's caches.
+#[repr(C, align(64))]
 struct Pushed {
-    all: [Configuration; DEPTH_MAX],
-    count: usize,
+    count: Cell<usize>,
+    all: [Cell<Configuration>; DEPTH_MAX],
 }
 
 thread_local! {
     // It needs no destructor, so that destructors of a thread can still launch.
-    static PUSHED: RefCell<Pushed> = const { RefCell::new(Pushed::NONE) };
+    static PUSHED: Pushed = const { Pushed::none() };
 }
 
 impl Pushed {
-    const NONE: Self = Self {
-        all: [Configuration::NONE; DEPTH_MAX],
-        count: 0,
-    };
+    const fn none() -> Self {
+        Self {
+            count: Cell::new(0),
+            all: [const { Cell::new(Configuration::NONE) }; DEPTH_MAX],
+        }
+    }
 
-    fn push(&mut self, configuration: Configuration) -> Answer {
-        let place = self.all.get_mut(self.count).ok_or(Code::OUT_OF_MEMORY)?;
-        *place = configuration;
-        self.count += 1;
+    #[inline]
+    fn push(&self, configuration: Configuration) -> Answer {
+        let count = self.count.get();
+        let place = self.all.get(count).ok_or(Code::OUT_OF_MEMORY)?;
+        place.set(configuration);
+        self.count.set(count + 1);
         Ok(())
     }
 
-    fn pop(&mut self) -> Answer<Configuration> {
-        self.count = self.count.checked_sub(1).ok_or(MISSING_CONFIGURATION)?;
-        Ok(self.all[self.count])
+    #[inline]
+    fn pop(&self) -> Answer<Configuration> {
+        let count = self.count.get().wrapping_sub(1);
+        let place = self.all.get(count).ok_or(MISSING_CONFIGURATION)?;
+        self.count.set(count);
+        Ok(place.get())
     }
 }
 
@@ -51,21 +61,41 @@ extern "C" fn __cudaPushCallConfiguration(
     stream: usize,
 ) -> u32 {
     let configuration = Configuration::new(grid, block, shared_bytes, stream);
-    record(PUSHED.with_borrow_mut(|pushed| pushed.push(configuration)))
+    record(PUSHED.with(|pushed| pushed.push(configuration)))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn __cudaPopCallConfiguration(
-    grid: Out<Dim3>,
-    block: Out<Dim3>,
-    shared_bytes: Out<usize>,
-    stream: Out<usize>,
+    grid: &mut MaybeUninit<Dim3>,
+    block: &mut MaybeUninit<Dim3>,
+    shared_bytes: &mut MaybeUninit<usize>,
+    stream: &mut MaybeUninit<usize>,
 ) -> u32 {
-    let pushed = PUSHED.with_borrow_mut(Pushed::pop);
-    record(pushed.and_then(|it| {
-        grid.set(it.grid)?;
-        block.set(it.block)?;
-        shared_bytes.set(it.shared_bytes)?;
-        stream.set(it.stream)
+    record(PUSHED.with(Pushed::pop).map(|it| {
+        grid.write(it.grid);
+        block.write(it.block);
+        shared_bytes.write(it.shared_bytes);
+        stream.write(it.stream);
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_launch_comes_back_first_and_what_does_not_fit_is_refused() {
+        let pushed = Pushed::none();
+        let empty = |pushed: &Pushed| pushed.pop().err() == Some(MISSING_CONFIGURATION);
+        assert!(empty(&pushed) && empty(&pushed));
+        for depth in 0..DEPTH_MAX {
+            let configuration = Configuration::new(Dim3::ONE, Dim3::ONE, depth, 0);
+            assert_eq!(pushed.push(configuration), Ok(()));
+        }
+        assert_eq!(pushed.push(Configuration::NONE), Err(Code::OUT_OF_MEMORY));
+        for depth in (0..DEPTH_MAX).rev() {
+            assert_eq!(pushed.pop().map(|it| it.shared_bytes), Ok(depth));
+        }
+        assert!(empty(&pushed));
+    }
 }

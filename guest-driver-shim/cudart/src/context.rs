@@ -29,18 +29,38 @@ static KNOWN: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 /// have done nothing then.
 #[inline]
 pub fn answer(operation: impl Fn() -> Answer) -> u32 {
-    record(in_context(operation))
+    match operation() {
+        Ok(()) => 0,
+        Err(code) => {
+            // Moved, so that what it holds need not be in memory before it has failed.
+            let moved = operation;
+            failed(code, &moved)
+        }
+    }
+}
+
+/// Does what is left of a call whose operation failed with `code`.
+#[cold]
+fn failed(code: Code, operation: &dyn Fn() -> Answer) -> u32 {
+    record(if is_of_start(code) {
+        again(code, operation)
+    } else {
+        Err(code)
+    })
 }
 
 /// Does the same for a part of a call.
 #[inline]
 pub fn in_context(operation: impl Fn() -> Answer) -> Answer {
     match operation() {
-        Err(code) if code == Code::NOT_INITIALIZED || is_of_context(code) => {
-            again(code, &operation)
-        }
+        Err(code) if is_of_start(code) => again(code, &operation),
         outcome => outcome,
     }
+}
+
+/// Whether an operation lacked what this library does for a program before it can be done.
+fn is_of_start(code: Code) -> bool {
+    code == Code::NOT_INITIALIZED || is_of_context(code)
 }
 
 fn is_of_context(code: Code) -> bool {

@@ -16,7 +16,7 @@ macro_rules! calls {
         $(
             #[unsafe(no_mangle)]
             extern "C" fn $name $parameters -> u32 {
-                $crate::context::answer(|| {
+                $crate::context::answer(move || {
                     $($crate::driver::driver!($function $given))?
                     $($operation)?
                 })
