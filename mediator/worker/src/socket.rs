@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
-    sendmsg, socketpair,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
+    recvmsg, sendmsg, shutdown, socketpair,
 };
 use zerocopy::IntoBytes;
 
@@ -137,6 +137,12 @@ impl Socket {
     /// socket, sending and receiving fail.
     pub fn from_descriptor(descriptor: OwnedFd) -> Self {
         Self(descriptor)
+    }
+
+    /// Ends the connection, and with it whatever waits for a datagram, also in other threads.
+    pub fn shut_down(&self) {
+        // An error means that the other end has done so.
+        let _ = shutdown(&self.0, Shutdown::Both);
     }
 
     /// Returns the socket's descriptor, which can be passed to another process.

@@ -2,7 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 
 use causeway_mediator::GpuSet;
 use causeway_mediator::rights::Party;
@@ -228,29 +229,61 @@ pub(super) fn send_answer(
     }
 }
 
-/// Serves calls of worker threads that serve no channel, and notices when the worker ends.
-pub(super) fn serve_spare(worker: &Arc<Worker>, spare: Socket) -> io::Result<()> {
-    let weak = Arc::downgrade(worker);
-    let name = format!("{:.9}/calls", worker.name);
-    let thread = std::thread::Builder::new().name(name);
-    thread
-        .spawn(move || {
-            let mut room = buffer();
-            loop {
-                let received = spare.receive(&mut room);
-                let Some(worker) = weak.upgrade() else { return };
-                let served = match received {
-                    Ok(mut call) => worker
-                        .answer(&mut call, Caller::Spare)
-                        .and_then(|(answer, file)| send_answer(&spare, &answer, file.as_deref())),
-                    Err(SocketError::Timeout) => Ok(()),
-                    Err(error) => Err(error),
-                };
-                if let Err(error) = served {
-                    worker.give_up(&error);
-                    return;
-                }
-            }
+/// The thread that serves calls of worker threads which serve no channel, and that notices when the
+/// worker ends. Dropping this ends the thread.
+pub(super) struct SpareThread {
+    socket: Arc<Socket>,
+    /// `None` once it was waited for.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SpareThread {
+    /// Starts the thread of `worker`.
+    pub fn start(worker: &Arc<Worker>, spare: Socket) -> io::Result<Self> {
+        let (socket, weak) = (Arc::new(spare), Arc::downgrade(worker));
+        let name = format!("{:.9}/calls", worker.name);
+        let thread = std::thread::Builder::new().name(name).spawn({
+            let socket = Arc::clone(&socket);
+            move || serve_spare(&socket, &weak)
+        })?;
+        Ok(Self {
+            socket,
+            thread: Some(thread),
         })
-        .map(drop)
+    }
+}
+
+impl Drop for SpareThread {
+    /// Waits for the thread: one that still runs while the process ends may use what a library's
+    /// end has taken down. Only the thread itself, if it has the last reference to its worker, does
+    /// not wait.
+    fn drop(&mut self) {
+        self.socket.shut_down();
+        let own = std::thread::current().id();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != own
+            && thread.join().is_err()
+        {
+            log::error!("the thread that served a worker process panicked");
+        }
+    }
+}
+
+fn serve_spare(spare: &Socket, weak: &Weak<Worker>) {
+    let mut room = buffer();
+    loop {
+        let received = spare.receive(&mut room);
+        let Some(worker) = weak.upgrade() else { return };
+        let served = match received {
+            Ok(mut call) => worker
+                .answer(&mut call, Caller::Spare)
+                .and_then(|(answer, file)| send_answer(spare, &answer, file.as_deref())),
+            Err(SocketError::Timeout) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = served {
+            worker.give_up(&error);
+            return;
+        }
+    }
 }

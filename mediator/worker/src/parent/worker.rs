@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use zerocopy::IntoBytes;
 
 use super::broker::{Broker, Importer};
-use super::calls::{Caller, is_call, send_answer, serve_spare};
+use super::calls::{Caller, SpareThread, is_call, send_answer};
 use super::channel::{Channel, MonitorChannel, expect};
 use super::guest::Guest;
 use super::objects::ObjectKey;
@@ -82,6 +82,8 @@ pub(super) struct Worker {
     halted: OnceLock<Instant>,
     /// Whether the VMM is ending it.
     closing: AtomicBool,
+    /// Ends after the process, as fields are dropped after `drop`.
+    spare: Mutex<Option<SpareThread>>,
 }
 
 impl Worker {
@@ -156,8 +158,10 @@ impl Worker {
             fault: OnceLock::new(),
             halted: OnceLock::new(),
             closing: AtomicBool::new(false),
+            spare: Mutex::default(),
         });
-        serve_spare(&worker, spare).map_err(failed)?;
+        let thread = SpareThread::start(&worker, spare).map_err(failed)?;
+        *worker.spare.lock() = Some(thread);
         // The one that there always is, however few descriptors the VMM has left.
         let first = worker.new_channel();
         let first = first.map_err(|e| not_started(e.into(), &worker.process, &worker.name))?;
