@@ -1,4 +1,4 @@
-//! Keeps mappings that work under way may still use until that work is done.
+//! Keeps mappings and textures that work under way may still use until that work is done.
 //!
 //! One thread feeds a queue, and another thread unmaps memory. They agree without a lock:
 //!
@@ -101,8 +101,7 @@ struct Item {
     waits: Vec<(Arc<Progress>, u64)>,
 }
 
-/// The queues of an address space, and the mappings that are dropped when work of those queues is
-/// done.
+/// The queues of an address space, and what is dropped when work of those queues is done.
 #[derive(Default)]
 pub(crate) struct DeferredDrops {
     queues: Mutex<Vec<Arc<Progress>>>,
