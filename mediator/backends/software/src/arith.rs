@@ -14,6 +14,7 @@
 //! | [`compare`] | min, max, `.NaN`, `.xorsign.abs`, copysign, testp |
 //! | [`convert`] | cvt between floats and integers of any size, cvt.pack, tf32 |
 //! | [`integer`] | high products, 24-bit, sad, dp4a, dp2a, carries, saturation, division |
+//! | [`video`] | add, sub, average, distance, min, max, set of packed half-words and bytes |
 //! | [`bits`] | bfe, bfi, bfind, prmt, lop3, shf, bmsk, szext, fns |
 //! | [`approximate`] | ex2, lg2, sin, cos, tanh, rcp, rsqrt, sqrt, div within PTX's error bounds |
 
@@ -27,6 +28,7 @@ pub mod float64;
 pub mod float8;
 pub mod format;
 pub mod integer;
+pub mod video;
 
 crate::modifiers::modifiers! {
     /// How an inexact result is rounded to a number of its type (PTX ISA, "Rounding Modifiers").

@@ -49,6 +49,7 @@ mod surface;
 mod system;
 mod texture;
 mod variables;
+mod video;
 mod warp;
 mod whole;
 

@@ -5,7 +5,7 @@ use super::lowering::Lowering;
 use super::refusal::Result;
 use super::{
     arithmetic, atomics, bits, calls, compare, control, convert, copies, float, half, integer,
-    matrix, mbarrier, memory, moves, surface, texture, warp,
+    matrix, mbarrier, memory, moves, surface, texture, video, warp,
 };
 use crate::ptx::ast::Instruction;
 
@@ -42,6 +42,8 @@ fn find(opcode: &str) -> Option<Lower> {
         "min" | "max" => arithmetic::extreme,
         "sad" => integer::sum_of_differences,
         "dp4a" | "dp2a" => integer::dot_product,
+        "vadd2" | "vadd4" | "vsub2" | "vsub4" | "vavrg2" | "vavrg4" | "vabsdiff2" | "vabsdiff4"
+        | "vmin2" | "vmin4" | "vmax2" | "vmax4" | "vset2" | "vset4" => video::packed,
         "rcp" | "sqrt" | "rsqrt" => float::root,
         "sin" | "cos" | "lg2" => float::approximate,
         "ex2" | "tanh" => half::approximate,

@@ -57,6 +57,44 @@ fn integers() {
 }
 
 #[test]
+fn packed_elements() {
+    // The bytes of the first are 0x80, 0xff, 0x01, 0x7f from the top.
+    let input = [0x80ff_017f, 0x7f01_ff80, 100];
+    for (instruction, want) in [
+        ("vadd4.u32.u32.u32", 0xff00_00ff),
+        ("vadd4.u32.u32.u32.sat", 0xffff_ffff),
+        ("vadd4.s32.s32.s32.sat", 0xff00_00ff),
+        ("vsub4.s32.s32.s32", 0x01fe_02ff),
+        ("vsub4.s32.s32.s32.sat", 0x80fe_027f),
+        ("vsub4.u32.u32.u32.sat", 0x01fe_0000),
+        ("vavrg4.u32.u32.u32", 0x8080_8080),
+        ("vavrg4.s32.s32.s32", 0xff00_00ff),
+        ("vabsdiff4.u32.u32.u32", 0x01fe_fe01),
+        ("vabsdiff4.u32.s32.s32", 0xff02_02ff),
+        ("vabsdiff4.s32.s32.s32.sat", 0x7f02_027f),
+        // 1 + 254 + 254 + 1 more than the third source.
+        ("vabsdiff4.u32.u32.u32.add", 610),
+        ("vmin4.u32.u32.u32", 0x7f01_017f),
+        ("vmin4.s32.s32.s32", 0x80ff_ff80),
+        ("vmax4.s32.s32.u32", 0x7f01_ff80),
+        // -128 - 1 - 1 - 128
+        ("vmin4.s32.s32.s32.add", 100_u32.wrapping_sub(258)),
+        ("vset4.u32.u32.gt", 0x0101_0000),
+        ("vset4.s32.s32.gt", 0x0000_0101),
+        ("vset4.u32.u32.ne.add", 104),
+        ("vadd2.u32.u32.u32", 0x0000_00ff),
+        ("vadd2.u32.u32.u32.sat", 0xffff_ffff),
+        ("vsub2.s32.s32.s32.sat", 0x8000_01ff),
+        ("vavrg2.s32.s32.s32", 0x0000_0080),
+        ("vabsdiff2.u32.u32.u32.add", 100 + 510 + 65_025),
+        ("vset2.s32.s32.lt", 0x0001_0000),
+    ] {
+        let body = format!("{instruction} %r4, %r1, %r2, %r3;");
+        assert_eq!(compute(&body, input), want, "{body}");
+    }
+}
+
+#[test]
 fn long_integers() {
     assert_eq!(compute64("mul.hi.u64 %d4, %d1, %d2;", [1 << 63, 6, 0]), 3);
     assert_eq!(
