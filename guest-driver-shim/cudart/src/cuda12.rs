@@ -2,7 +2,8 @@
 //! `cuda_runtime_api.h`). All others are the same for both.
 //!
 //! A function `cuda12_Name` is `cudaName` in the `libcudart` for CUDA 12, in place of the one for
-//! CUDA 13 if that has this name, too: the linker renames it (`embedded-libcudart`). So both
+//! CUDA 13 if that has this name, too: the linker renames it (`embedded-libcudart`), and
+//! `__cuda12_Name` likewise. So both
 //! libraries have the same code, which is compiled once. Since a call from inside the library means
 //! the function for CUDA 13, nothing here calls a function of the API.
 

@@ -64,6 +64,7 @@ fn text(code: u32) -> Option<&'static str> {
     own_text(code).or_else(|| describe(code).map(|(_, text)| text))
 }
 
+pub const INVALID_CONFIGURATION: Code = Code(9);
 pub const INVALID_PITCH: Code = Code(12);
 pub const INVALID_SYMBOL: Code = Code(13);
 pub const INVALID_CHANNELS: Code = Code(20);

@@ -42,33 +42,25 @@ calls! {
     // `kernel` is what the function above gave, or null.
     fn __cudaLaunchKernel(kernel: Option<&'static Kernel>, grid: Dim3, block: Dim3,
                           arguments: usize, shared_bytes: usize, stream: usize)
-        / __cudaLaunchKernel_ptsz(kernel, grid, block, arguments, shared_bytes, own(stream)) => {
-        let kernel = kernel.ok_or(Code::INVALID_HANDLE)?.handle()?;
-        launch(kernel, &Configuration::new(grid, block, shared_bytes, stream), arguments)
-    };
+        / __cudaLaunchKernel_ptsz(kernel, grid, block, arguments, shared_bytes, own(stream))
+        => registered(kernel, &Configuration::new(grid, block, shared_bytes, stream), arguments);
     fn cudaLaunchKernel(function: usize, grid: Dim3, block: Dim3, arguments: usize,
                         shared_bytes: usize, stream: usize)
-        / cudaLaunchKernel_ptsz(function, grid, block, arguments, shared_bytes, own(stream)) => {
-        let kernel = handle(function)?;
-        launch(kernel, &Configuration::new(grid, block, shared_bytes, stream), arguments)
-    };
+        / cudaLaunchKernel_ptsz(function, grid, block, arguments, shared_bytes, own(stream))
+        => of_function(function, &Configuration::new(grid, block, shared_bytes, stream), arguments);
     fn cudaLaunchCooperativeKernel(function: usize, grid: Dim3, block: Dim3, arguments: usize,
                                    shared_bytes: usize, stream: usize)
         / cudaLaunchCooperativeKernel_ptsz(function, grid, block, arguments, shared_bytes,
-                                           own(stream)) => {
-        let (kernel, shared) = (handle(function)?, shared_of(shared_bytes)?);
-        driver!(cuLaunchCooperativeKernel(
-            kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, stream, arguments
-        ))
-    };
+                                           own(stream))
+        => cooperative(function, &Configuration::new(grid, block, shared_bytes, stream), arguments);
     fn cudaLaunchKernelExC(configuration: In<LaunchConfiguration>, function: usize,
                            arguments: usize)
-        => launch_with_attributes(configuration.get()?, function, arguments);
+        => with_attributes(configuration.get()?, function, arguments);
     fn cudaLaunchKernelExC_ptsz(configuration: In<LaunchConfiguration>, function: usize,
                                 arguments: usize) => {
         let mut configuration = configuration.get()?;
         configuration.stream = own(configuration.stream);
-        launch_with_attributes(configuration, function, arguments)
+        with_attributes(configuration, function, arguments)
     };
 }
 
@@ -96,7 +88,8 @@ pub fn driver_configuration(it: LaunchConfiguration) -> Answer<DriverConfigurati
     })
 }
 
-fn launch_with_attributes(it: LaunchConfiguration, function: usize, arguments: usize) -> Answer {
+/// Launches as the attributes of the configuration say.
+pub fn with_attributes(it: LaunchConfiguration, function: usize, arguments: usize) -> Answer {
     let configuration = driver_configuration(it)?;
     let (kernel, no_extra) = (handle(function)?, 0_usize);
     driver!(cuLaunchKernelEx(
@@ -104,6 +97,27 @@ fn launch_with_attributes(it: LaunchConfiguration, function: usize, arguments: u
         kernel,
         arguments,
         no_extra
+    ))
+}
+
+/// Launches a kernel of the registry, or fails for none.
+#[inline]
+pub fn registered(kernel: Option<&'static Kernel>, it: &Configuration, arguments: usize) -> Answer {
+    launch(kernel.ok_or(Code::INVALID_HANDLE)?.handle()?, it, arguments)
+}
+
+/// Launches the kernel that `function` says, as [`handle`] understands it.
+#[inline]
+pub fn of_function(function: usize, it: &Configuration, arguments: usize) -> Answer {
+    launch(handle(function)?, it, arguments)
+}
+
+/// Launches a kernel of which all blocks run at the same time.
+pub fn cooperative(function: usize, it: &Configuration, arguments: usize) -> Answer {
+    let (grid, block) = (it.grid, it.block);
+    let (kernel, shared) = (handle(function)?, shared_of(it.shared_bytes)?);
+    driver!(cuLaunchCooperativeKernel(
+        kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, it.stream, arguments
     ))
 }
 

@@ -49,6 +49,7 @@ mod fill;
 mod flat_copy;
 mod graph;
 mod launch;
+mod launch12;
 mod library;
 mod memory;
 mod missing;

@@ -18,7 +18,7 @@ const ARCHIVE: &str = "libcauseway_libcudart.a";
 const VERSIONS: [u32; 2] = [12, 13];
 /// Symbols of the API, as patterns. Behind `cuda` and a version's number stands a function for
 /// programs of that version.
-const API: [&str; 2] = ["cuda[A-Z]*", "__cuda*"];
+const API: [&str; 2] = ["cuda[A-Z]*", "__cuda[A-Z]*"];
 
 fn main() {
     let archive = library(&repository(), "causeway-libcudart", ARCHIVE).join(ARCHIVE);
@@ -81,16 +81,15 @@ fn merge(archive: &Path, functions: &[String], out: &Path) -> PathBuf {
 fn choose(all: &Path, version: u32, functions: &[String], folder: &Path) -> PathBuf {
     let (names, object) = (folder.join("names"), folder.join("libcudart.o"));
     let mark = format!("cuda{version}_");
-    let own = functions.iter().filter_map(|name| name.strip_prefix(&mark));
-    let own: Vec<_> = own.map(|rest| format!("cuda{rest}")).collect();
-    let replaced = own.iter().filter(|name| functions.contains(name));
-    let mut renamed: Vec<_> = replaced
-        .map(|name| format!("{name} replaced_{name}"))
+    let own = functions.iter().filter(|name| name.contains(&mark));
+    let own: Vec<_> = own
+        .map(|name| (name, name.replacen(&mark, "cuda", 1)))
         .collect();
-    renamed.extend(
-        own.iter()
-            .map(|name| format!("{mark}{} {name}", &name["cuda".len()..])),
-    );
+    let replaced = own.iter().filter(|(_, name)| functions.contains(name));
+    let mut renamed: Vec<_> = replaced
+        .map(|(_, name)| format!("{name} replaced_{name}"))
+        .collect();
+    renamed.extend(own.iter().map(|(own, name)| format!("{own} {name}")));
     write_lines(&names, &renamed, String::clone);
     let mut copier = Command::new("objcopy");
     copier

@@ -3,17 +3,6 @@
 
 #include "texels.h"
 
-// Checks that a call fails in this way, and that the thread remembers it once.
-inline void verify_fails(cudaError_t found, cudaError_t wanted, const char *what) {
-    if (found != wanted)
-        fprintf(stderr, "%s: %s, not %s\n", what, cudaGetErrorName(found),
-                cudaGetErrorName(wanted));
-    verify(found == wanted, what, found);
-    verify(cudaGetLastError() == wanted && cudaGetLastError() == cudaSuccess, what, wanted);
-}
-
-#define FAILS(call, wanted) verify_fails((call), (wanted), #call)
-
 constexpr int WIDTH = 32, HEIGHT = 10, ROW = WIDTH * sizeof(int);
 
 // Nothing is written behind what comes back.

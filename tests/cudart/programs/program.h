@@ -68,6 +68,19 @@ inline void verify(bool is_right, const char *what, size_t at) {
     }
 }
 
+// The call fails with this error, which is the thread's last one until it is asked for.
+#define FAILS(call, wanted) verify_fails((call), (wanted), #call, __LINE__)
+
+inline void verify_fails(cudaError_t found, cudaError_t wanted, const char *call, int line) {
+    if (found != wanted)
+        fprintf(stderr, "%s: %s, not %s\n", call, cudaGetErrorName(found),
+                cudaGetErrorName(wanted));
+    verify(found == wanted, call, line);
+    verify(cudaPeekAtLastError() == wanted, "the last error", line);
+    verify(cudaGetLastError() == wanted, "the last error", line);
+    verify(cudaGetLastError() == cudaSuccess, "no error any more", line);
+}
+
 inline void verify_near(const std::vector<float> &found, const std::vector<float> &wanted,
                         float tolerance, const char *what) {
     verify(found.size() == wanted.size(), what, found.size());
