@@ -93,11 +93,33 @@ fn again(mut code: Code, operation: &dyn Fn() -> Answer) -> Answer {
     }
 }
 
-/// Whether the program has made a context current that this library did not choose.
+/// Whether the program has made a context of its own current.
 fn has_foreign_context() -> bool {
     let mut current = 0_usize;
     let found = driver!(cuCtxGetCurrent(&raw mut current));
-    found.is_ok() && current != 0 && !KNOWN.lock().contains(&current)
+    let is_there = found.is_ok() && current != 0;
+    is_there && !KNOWN.lock().contains(&current) && !is_primary(current)
+}
+
+/// Whether this context, which is current, is the primary one of its device, which another runtime
+/// library in the process, or the program, has made current.
+fn is_primary(context: usize) -> bool {
+    let primary = || -> Answer<usize> {
+        let device = device_of_context()?;
+        let (mut flags, mut is_active, mut primary) = (0_u32, 0_i32, 0_usize);
+        driver!(cuDevicePrimaryCtxGetState(
+            device,
+            &raw mut flags,
+            &raw mut is_active
+        ))?;
+        if is_active != 0 {
+            // There is no other way to be told which it is.
+            driver!(cuDevicePrimaryCtxRetain(&raw mut primary, device))?;
+            driver!(cuDevicePrimaryCtxRelease_v2(device))?;
+        }
+        Ok(primary)
+    };
+    primary() == Ok(context)
 }
 
 /// Makes the primary context of the thread's device current.
@@ -200,8 +222,8 @@ pub fn choose(device: i32) -> Answer {
     Ok(())
 }
 
-/// Ends everything that the process has on the thread's device. If the program has made a context
-/// of its own current, that stays: the runtime has nothing there.
+/// Ends everything that the process has on the thread's device, also by other runtime libraries. If
+/// the program has made a context of its own current, that stays: the runtime has nothing there.
 pub fn reset() -> Answer {
     start()?;
     if has_foreign_context() {

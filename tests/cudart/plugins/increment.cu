@@ -12,6 +12,15 @@ extern "C" int increment_here(int *value) {
     return launched != cudaSuccess ? launched : cudaDeviceSynchronize();
 }
 
+// Forgets the error, for the next launch.
+extern "C" int free_here(int *memory) {
+    cudaError_t freed = cudaFree(memory);
+    cudaGetLastError();
+    return freed;
+}
+
+extern "C" int reset_here() { return cudaDeviceReset(); }
+
 extern "C" int version_here() {
     int version = 0;
     cudaRuntimeGetVersion(&version);
