@@ -32,6 +32,7 @@ pub struct Format {
 const SIGNED: u32 = 0;
 const UNSIGNED: u32 = 1;
 const FLOAT: u32 = 2;
+const NV12: u32 = 4;
 
 /// Kind and bits of a channel, and the driver's number for both (`enum CUarray_format`).
 const FORMATS: [(u32, i32, u32); 8] = [
@@ -45,12 +46,59 @@ const FORMATS: [(u32, i32, u32); 8] = [
     (FLOAT, 32, 0x20),
 ];
 
+/// Kinds that say all of an element, the bits that go with each, and the driver's number. Those up
+/// to [`LAST_FRACTIONS`] are read as fractions only, in blocks if they are compressed.
+const WHOLE: [(u32, [i32; 4], u32); 28] = [
+    (NV12, [8, 8, 8, 0], 0xb0),
+    // `…UnsignedNormalized…`
+    (5, [8, 0, 0, 0], 0xc0),
+    (6, [8, 8, 0, 0], 0xc1),
+    (7, [8, 8, 8, 8], 0xc2),
+    (8, [16, 0, 0, 0], 0xc3),
+    (9, [16, 16, 0, 0], 0xc4),
+    (10, [16, 16, 16, 16], 0xc5),
+    // `…SignedNormalized…`
+    (11, [8, 0, 0, 0], 0xc6),
+    (12, [8, 8, 0, 0], 0xc7),
+    (13, [8, 8, 8, 8], 0xc8),
+    (14, [16, 0, 0, 0], 0xc9),
+    (15, [16, 16, 0, 0], 0xca),
+    (16, [16, 16, 16, 16], 0xcb),
+    // `…BlockCompressed…`
+    (17, [8, 8, 8, 8], 0x91),
+    (18, [8, 8, 8, 8], 0x92),
+    (19, [8, 8, 8, 8], 0x93),
+    (20, [8, 8, 8, 8], 0x94),
+    (21, [8, 8, 8, 8], 0x95),
+    (22, [8, 8, 8, 8], 0x96),
+    (23, [8, 0, 0, 0], 0x97),
+    (24, [8, 0, 0, 0], 0x98),
+    (25, [8, 8, 0, 0], 0x99),
+    (26, [8, 8, 0, 0], 0x9a),
+    (27, [16, 16, 16, 0], 0x9b),
+    (28, [16, 16, 16, 0], 0x9c),
+    (29, [8, 8, 8, 8], 0x9d),
+    (30, [8, 8, 8, 8], 0x9e),
+    // `…UnsignedNormalized1010102`
+    (31, [10, 10, 10, 2], 0x50),
+];
+const FIRST_BLOCKS: u32 = 17;
+const LAST_FRACTIONS: u32 = 30;
+
 impl Channels {
     /// Returns the driver's description.
     ///
     /// # Errors
     /// [`INVALID_CHANNELS`]: they are not 1, 2 or 4 of the same bits, or no format has them.
     pub fn format(self) -> Answer<Format> {
+        let is_whole = |it: &&(u32, [i32; 4], u32)| (it.0, it.1) == (self.kind, self.bits);
+        if let Some((_, bits, number)) = WHOLE.iter().find(is_whole) {
+            let channels = bits.iter().filter(|bits| **bits > 0).count() as u32;
+            return Ok(Format {
+                number: *number,
+                channels,
+            });
+        }
         let of_all = self.bits[0];
         let count = self.bits.iter().take_while(|bits| **bits == of_all).count();
         let are_first = self.bits[count..].iter().all(|bits| *bits == 0);
@@ -66,6 +114,15 @@ impl Channels {
 }
 
 impl Format {
+    /// Kind and bits of an element that its kind says.
+    fn whole(self) -> Option<Channels> {
+        let known = WHOLE.iter().find(|it| it.2 == self.number)?;
+        Some(Channels {
+            kind: known.0,
+            bits: known.1,
+        })
+    }
+
     /// Kind and bits of a channel.
     fn channel(self) -> Answer<(u32, i32)> {
         let known = FORMATS.iter().find(|it| it.2 == self.number);
@@ -79,6 +136,9 @@ impl Format {
     /// # Errors
     /// [`INVALID_CHANNELS`]: it has none for this format.
     pub fn description(self) -> Answer<Channels> {
+        if let Some(whole) = self.whole() {
+            return Ok(whole);
+        }
         let (kind, of_each) = self.channel()?;
         let mut bits = [0; 4];
         let used = bits.get_mut(..self.channels as usize);
@@ -96,14 +156,23 @@ impl Format {
         self.is_integer() && self.channel().is_ok_and(|(_, bits)| bits < 32)
     }
 
+    /// Whether elements can only be read as fractions.
+    pub fn is_fractions(self) -> bool {
+        self.whole().is_some_and(|it| it.kind <= LAST_FRACTIONS)
+    }
+
     /// Returns the size of an element in bytes.
     ///
     /// # Errors
-    /// [`INVALID_CHANNELS`]: the format is unknown.
+    /// [`INVALID_CHANNELS`]: the format is unknown, or elements have no bytes of their own.
     pub fn bytes(self) -> Answer<NonZeroUsize> {
-        let (_, bits) = self.channel()?;
-        let bytes = bits as usize / 8 * self.channels as usize;
-        NonZeroUsize::new(bytes).ok_or(INVALID_CHANNELS)
+        let it = self.description()?;
+        let is_shared = (FIRST_BLOCKS..=LAST_FRACTIONS).contains(&it.kind) || it.kind == NV12;
+        let bits: i32 = it.bits.iter().sum();
+        match is_shared {
+            true => Err(INVALID_CHANNELS),
+            false => NonZeroUsize::new(bits as usize / 8).ok_or(INVALID_CHANNELS),
+        }
     }
 }
 
@@ -147,15 +216,41 @@ mod tests {
             ([-8, 0, 0, 0], SIGNED),
             // `cudaChannelFormatKindNone`
             ([8, 0, 0, 0], 3),
+            // Kinds that say all, with other bits.
+            ([8, 8, 0, 0], 5),
+            ([8, 0, 0, 0], 17),
+            ([8, 8, 8, 8], 31),
+            ([8, 0, 0, 0], 32),
         ];
         for (bits, kind) in wrong {
             assert_eq!(Channels { bits, kind }.format(), Err(INVALID_CHANNELS));
         }
+        // Formats with planes that the runtime does not have.
         let planes = Format {
-            number: 0xb0,
+            number: 0x9f,
             channels: 3,
         };
         assert_eq!(planes.description(), Err(INVALID_CHANNELS));
         assert_eq!(planes.bytes(), Err(INVALID_CHANNELS));
+    }
+
+    #[test]
+    fn kinds_that_say_all_come_back_and_have_bytes_if_they_have_no_blocks() {
+        for (kind, bits, number) in WHOLE {
+            let described = Channels { bits, kind };
+            let format = described.format().unwrap();
+            assert_eq!(format.number, number);
+            assert_eq!(format.description(), Ok(described));
+            assert_eq!(format.is_fractions(), kind != 31);
+            assert!(!format.is_integer());
+        }
+        let of = |number, channels| Format { number, channels }.bytes().map(NonZeroUsize::get);
+        assert_eq!(
+            (of(0xc1, 2), of(0xcb, 4), of(0x50, 4)),
+            (Ok(2), Ok(8), Ok(4))
+        );
+        for (number, channels) in [(0xb0, 3), (0x91, 4), (0x9e, 4)] {
+            assert_eq!(of(number, channels), Err(INVALID_CHANNELS));
+        }
     }
 }

@@ -123,7 +123,8 @@ impl Sampling {
     /// are is a flag of the driver's; all others are.
     ///
     /// # Errors
-    /// As NVIDIA's: integers cannot be filtered as they are, and others are no fractions.
+    /// As NVIDIA's: integers cannot be filtered as they are, also where the filter is ignored; some
+    /// formats are no fractions, and others nothing else.
     fn of_driver(self, format: Format) -> Answer<DriverSampling> {
         let are_fractions = self.read_mode == AS_FRACTIONS;
         if self.filter == LINEAR
@@ -132,7 +133,7 @@ impl Sampling {
         {
             return Err(INVALID_FILTER);
         }
-        if are_fractions && !format.has_fractions() {
+        if !format.has_fractions() && are_fractions != format.is_fractions() {
             return Err(INVALID_FRACTIONS);
         }
         let flags = [
@@ -157,7 +158,8 @@ impl Sampling {
     /// The runtime's description for elements of this format.
     fn of(it: DriverSampling, format: Format) -> Self {
         let has = |flag| u32::from(it.flags & flag != 0);
-        let are_fractions = format.has_fractions() && has(READ_AS_INTEGER) == 0;
+        let are_small = format.has_fractions() && has(READ_AS_INTEGER) == 0;
+        let are_fractions = are_small || format.is_fractions();
         Self {
             address_modes: it.address_modes,
             filter: it.filter,
@@ -198,6 +200,8 @@ mod tests {
     const INTEGERS: Format = format(0x0a);
     const HALVES: Format = format(0x10);
     const FLOATS: Format = format(0x20);
+    const NORMALIZED_BYTES: Format = format(0xc0);
+    const TENS: Format = format(0x50);
 
     fn sampling(read_mode: u32, filter: u32) -> Sampling {
         Sampling {
@@ -216,9 +220,10 @@ mod tests {
         };
         assert_eq!(flags(AS_THEY_ARE, BYTES), READ_AS_INTEGER);
         assert_eq!(flags(AS_FRACTIONS, BYTES), 0);
-        for format in [INTEGERS, HALVES, FLOATS] {
+        for format in [INTEGERS, HALVES, FLOATS, TENS] {
             assert_eq!(flags(AS_THEY_ARE, format), 0);
         }
+        assert_eq!(flags(AS_FRACTIONS, NORMALIZED_BYTES), 0);
     }
 
     #[test]
@@ -237,6 +242,12 @@ mod tests {
             assert_eq!(error(AS_FRACTIONS, LINEAR, format), 27);
         }
         assert_eq!(error(AS_FRACTIONS, 0, INTEGERS), 27);
+        for filter in [0, LINEAR] {
+            assert_eq!(error(AS_THEY_ARE, filter, NORMALIZED_BYTES), 27);
+            assert_eq!(error(AS_FRACTIONS, filter, NORMALIZED_BYTES), 0);
+            assert_eq!(error(AS_THEY_ARE, filter, TENS), 0);
+            assert_eq!(error(AS_FRACTIONS, filter, TENS), 27);
+        }
     }
 
     #[test]

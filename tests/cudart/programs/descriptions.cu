@@ -91,6 +91,31 @@ void failed_arrays() {
     FAILS(cudaDeviceGetTexture1DLinearMaxWidth(&elements, &floats, 99), cudaErrorInvalidDevice);
 }
 
+// Kinds of channels that say all of an element go to the driver, which need not have them.
+void kinds_of_elements() {
+    const cudaChannelFormatDesc known[] = {
+        {8, 0, 0, 0, cudaChannelFormatKindUnsignedNormalized8X1},
+        {16, 16, 16, 16, cudaChannelFormatKindSignedNormalized16X4},
+        {8, 8, 8, 8, cudaChannelFormatKindUnsignedBlockCompressed1},
+        {16, 16, 16, 0, cudaChannelFormatKindSignedBlockCompressed6H},
+        {8, 8, 8, 8, cudaChannelFormatKindUnsignedBlockCompressed7SRGB},
+    };
+    for (cudaChannelFormatDesc format : known) {
+        cudaArray_t array;
+        cudaError_t error = cudaMallocArray(&array, &format, WIDTH, WIDTH);
+        if (error == cudaSuccess) {
+            cudaChannelFormatDesc found;
+            CHECK(cudaGetChannelDesc(&found, array));
+            verify(found == format, "format", found.f);
+            CHECK(cudaFreeArray(array));
+        } else {
+            FAILS(error, cudaErrorNotSupported);
+        }
+        format.w = 3;
+        FAILS(cudaMallocArray(&array, &format, WIDTH, WIDTH), cudaErrorInvalidChannelDescriptor);
+    }
+}
+
 void failed_copies() {
     std::vector<int> host(WIDTH * HEIGHT);
     Array<int> array(make_cudaExtent(WIDTH, HEIGHT, 0));
@@ -157,6 +182,10 @@ void failed_textures() {
     resource.res.linear.desc = cudaCreateChannelDesc<float>();
     resource.res.linear.sizeInBytes = 512;
     CHECK(create(resource, false, false));
+    // There are no filters for one row, and those for integers are refused all the same.
+    CHECK(create(resource, true, false));
+    resource.res.linear.desc = cudaCreateChannelDesc<int>();
+    FAILS(create(resource, true, false), cudaErrorInvalidFilterSetting);
     cudaSurfaceObject_t surface;
     FAILS(cudaCreateSurfaceObject(&surface, &resource), cudaErrorInvalidValue);
     FAILS(cudaCreateSurfaceObject(&surface, nullptr), cudaErrorInvalidValue);
@@ -170,6 +199,7 @@ void failed_textures() {
 int main() {
     descriptions();
     failed_arrays();
+    kinds_of_elements();
     failed_copies();
     failed_textures();
     printf("descriptions: right\n");
