@@ -36,47 +36,50 @@ impl Ends {
         let is_array = |side: &CopySide| side.memory_type == ARRAY;
         let (to, from) = (&given.destination, &given.source);
         match (is_array(to), is_array(from)) {
-            (true, true) => {
-                let (to_array, to) = of_array(driver, to, size)?;
-                let (from_array, from) = of_array(driver, from, size)?;
-                if to_array.elements.bytes != from_array.elements.bytes {
-                    return Err(Code::INVALID_VALUE);
-                }
-                Ok(Self::Arrays(ArraysCopy {
-                    to: to_array,
-                    from: from_array,
-                    shape: shape(to, from, size),
-                }))
-            }
-            (true, false) => {
-                let (array, to) = of_array(driver, to, size)?;
-                let (from, place) = of_memory(driver, from, size)?;
-                let shape = shape(to, from, size);
-                let direction = ArrayDirection::Into;
-                Ok(Self::Memory(
-                    MemoryCopy {
-                        array,
-                        direction,
-                        shape,
-                    },
-                    place,
-                ))
-            }
-            (false, _) => {
-                let (array, from) = of_array(driver, from, size)?;
-                let (to, place) = of_memory(driver, to, size)?;
-                let shape = shape(to, from, size);
-                let direction = ArrayDirection::OutOf;
-                Ok(Self::Memory(
-                    MemoryCopy {
-                        array,
-                        direction,
-                        shape,
-                    },
-                    place,
-                ))
-            }
+            (true, true) => Self::arrays(driver, to, from, size),
+            (true, false) => Self::memory(driver, to, from, ArrayDirection::Into, size),
+            (false, _) => Self::memory(driver, from, to, ArrayDirection::OutOf, size),
         }
+    }
+
+    fn arrays(
+        driver: &'static Driver,
+        to: &CopySide,
+        from: &CopySide,
+        size: [u64; 3],
+    ) -> Answer<Self> {
+        let (to_array, to) = of_array(driver, to, size)?;
+        let (from_array, from) = of_array(driver, from, size)?;
+        if to_array.elements.bytes != from_array.elements.bytes {
+            return Err(Code::INVALID_VALUE);
+        }
+        Ok(Self::Arrays(ArraysCopy {
+            to: to_array,
+            from: from_array,
+            shape: shape(to, from, size),
+        }))
+    }
+
+    /// A copy between the side that is an array and the one that is memory.
+    fn memory(
+        driver: &'static Driver,
+        array: &CopySide,
+        memory: &CopySide,
+        direction: ArrayDirection,
+        size: [u64; 3],
+    ) -> Answer<Self> {
+        let (array, in_array) = of_array(driver, array, size)?;
+        let (in_memory, place) = of_memory(driver, memory, size)?;
+        let shape = match direction {
+            ArrayDirection::Into => shape(in_array, in_memory, size),
+            ArrayDirection::OutOf => shape(in_memory, in_array, size),
+        };
+        let copy = MemoryCopy {
+            array,
+            direction,
+            shape,
+        };
+        Ok(Self::Memory(copy, place))
     }
 }
 
