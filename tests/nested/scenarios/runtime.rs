@@ -13,12 +13,15 @@ use crate::report::Report;
 const VARIABLE: &str = "CAUSEWAY_NESTED_NVCC";
 /// Where they lie in the machine, and in the guest that runs several.
 const FOLDER: &str = "/tmp/nvcc";
-/// What the guest runs that has several programs: each must say that its results are right.
-const SCRIPT: &str = "for program in /tmp/nvcc/*; do $program || exit 1; done";
 /// Programs with the runtime in a library of its own, with default streams for each thread, and
-/// with the runtime inside.
-const PROGRAMS: [&str; 15] = [
+/// with the runtime inside; those with `12` in their names are built for CUDA 12.
+const PROGRAMS: [&str; 31] = [
+    "arrays",
+    "arrays-12",
+    "arrays-12-static",
     "bfs",
+    "descriptions",
+    "descriptions-12",
     "fft",
     "histogram",
     "kmeans",
@@ -29,10 +32,28 @@ const PROGRAMS: [&str; 15] = [
     "nbody-per-thread",
     "needleman_wunsch",
     "nodes",
+    "nodes-12",
     "reduction",
+    "runtimes",
+    "runtimes-12",
     "sort",
     "spmv",
     "stencil",
+    "stencil-12",
+    "surfaces",
+    "textures",
+    "textures-12",
+    "textures-12-per-thread",
+    "textures-static",
+    "versions",
+    "versions-12",
+];
+/// Libraries that `runtimes` loads, which lie beside it: each has a runtime of its own.
+const PLUGINS: [&str; 4] = [
+    "increment-12.so",
+    "increment-12-static.so",
+    "increment-13.so",
+    "increment-13-static.so",
 ];
 
 /// The folder of the programs, or nothing; what is skipped and why is printed.
@@ -114,7 +135,7 @@ fn programs_of_nvcc_launch_without_an_exit() {
     };
     let mut words = vec!["--kernel".to_owned(), KERNEL.to_owned()];
     let mut all = Vec::new();
-    for name in PROGRAMS {
+    for name in PROGRAMS.into_iter().chain(PLUGINS) {
         let (place, libraries) = bring(&machine, &folder, name);
         all.push(place);
         all.extend(libraries);
@@ -125,6 +146,8 @@ fn programs_of_nvcc_launch_without_an_exit() {
         all.iter()
             .flat_map(|path| ["--file".to_owned(), format!("{path}:{path}")]),
     );
+    let names = PROGRAMS.join(" ");
+    let script = format!("for name in {names}; do {FOLDER}/$name || exit 1; done");
     words.extend(
         [
             "--program",
@@ -132,17 +155,20 @@ fn programs_of_nvcc_launch_without_an_exit() {
             "--require-zero-exits",
             "--",
             "-c",
-            SCRIPT,
+            &script,
         ]
         .map(str::to_owned),
     );
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     let (outcome, report) = run(&machine, &words);
     outcome.assert_code(0);
+    // Each says so by the name of its source.
+    let source = |name: &'static str| name.split('-').next().expect("a name is not empty");
     for name in PROGRAMS {
-        let program = name.split('-').next().expect("a name is not empty");
-        let said = format!("{program}: right");
-        assert!(outcome.text().contains(&said), "{name}: {}", outcome.text());
+        let said = format!("{}: right", source(name));
+        let all = PROGRAMS.iter().filter(|it| source(it) == source(name));
+        let (times, text) = (outcome.text().matches(&said).count(), outcome.text());
+        assert_eq!(times, all.count(), "{said}: {text}");
     }
     assert_data_stays_inside(&report);
     assert!(profiled(&report) >= 100, "{} operations", profiled(&report));
