@@ -8,10 +8,13 @@
 
 mod archive;
 mod compression;
+mod declarations;
 mod device_functions;
 mod elf;
 mod fatbin;
 mod linked;
+mod managed;
+mod pointers;
 mod ptx;
 
 use std::borrow::Cow;
@@ -22,6 +25,7 @@ use crate::error::{Answer, Code};
 
 pub(crate) use archive::containers;
 pub(crate) use linked::Compilation;
+pub(crate) use pointers::pointer_name;
 
 /// Images and what is in them, at most, in bytes.
 pub(crate) const BYTES_MAX: u64 = 512 << 20;
@@ -202,20 +206,33 @@ impl Image {
         }
     }
 
-    /// Refuses PTX that is too new for the device, and machine code that would make it fault,
-    /// before the device sees them.
+    /// Refuses PTX that is too new for the device or has managed variables that cannot be
+    /// expressed, and machine code that would make the device fault, before the device sees them.
     pub(crate) fn check(&self, target: &Target) -> Answer {
         match self {
-            Self::Text(text) => ptx::check(text, target),
-            Self::Machine(code) => device_functions::check_machine(code),
+            Self::Text(text) => {
+                ptx::check(text, target)?;
+                managed::check(text)
+            }
+            Self::Machine(code) => {
+                device_functions::check_machine(code)?;
+                managed::check_machine(code, target.architecture)
+            }
             Self::Linked(inputs, _) => inputs.iter().try_for_each(|input| input.check(target)),
         }
+    }
+
+    /// Returns the image with pointers for its managed variables, and the names of those.
+    pub(crate) fn with_pointers(&self) -> Answer<(Cow<'_, Self>, Vec<String>)> {
+        managed::of_image(self)
     }
 
     /// Returns whether this is machine code that would make the device fault.
     fn would_fault(&self) -> bool {
         match self {
-            Self::Machine(code) => device_functions::is_called_by(code),
+            Self::Machine(code) => {
+                device_functions::is_called_by(code) || elf::has_managed_variables(code)
+            }
             Self::Text(_) | Self::Linked(..) => false,
         }
     }

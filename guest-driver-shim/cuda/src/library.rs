@@ -37,6 +37,12 @@ impl Library {
         if let Some(module) = state.modules.get(&driver.ordinal) {
             return Ok(Arc::clone(module));
         }
+        // Managed memory is one device's: another would have variables of its own.
+        let mut others = state.modules.values();
+        if others.any(|module| module.loaded.has_managed()) {
+            log::error!("a library with managed variables is for one device of a process");
+            return Err(Code::NOT_SUPPORTED);
+        }
         let image = state.image.as_ref().ok_or(Code::INVALID_HANDLE)?;
         let loaded = load(driver, image, logs)?;
         let module = Module::new(driver, loaded, 0, self.handle);
@@ -207,17 +213,16 @@ extern "C" fn cuLibraryGetGlobal(
     })
 }
 
-/// No variable is in managed memory: the device refuses code that has one.
+/// Managed variables are those of the one device that has the library.
 #[unsafe(no_mangle)]
 extern "C" fn cuLibraryGetManaged(
-    _address: Out<u64>,
-    _bytes: Out<usize>,
+    address: Out<u64>,
+    bytes: Out<usize>,
     library: usize,
     name: Text,
 ) -> u32 {
     call_unless_faulted(|driver| {
-        find(driver, library)?;
-        name.get()?;
-        Err(Code::NOT_FOUND)
+        let module = module_of(driver, library)?;
+        module::find_managed(&module, name, address, bytes)
     })
 }

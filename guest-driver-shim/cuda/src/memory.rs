@@ -24,6 +24,7 @@ mod host;
 pub(crate) mod host_copy;
 mod ipc;
 mod managed;
+mod managed_variables;
 mod pageable;
 mod peer_access;
 mod peers;
@@ -65,6 +66,7 @@ pub(crate) use device::FutureStorage;
 pub(crate) use fill::fill_work;
 use graph_memory::GraphUse;
 use host::HostMemory;
+pub(crate) use managed_variables::{InModule, ManagedVariables};
 use peers::Peers;
 use pools::Pools;
 pub(crate) use rectangle::copy_work;
@@ -389,6 +391,7 @@ impl Memory {
             | Backing::Registered(_)
             | Backing::Mapped(_)
             | Backing::Variable
+            | Backing::ManagedVariable(_)
             | Backing::Alias { .. } => {}
         }
     }

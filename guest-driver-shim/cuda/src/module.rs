@@ -1,6 +1,7 @@
 //! Modules and their functions (CUDA driver API, "Module Management").
 
 mod loading;
+mod managed;
 mod variable;
 
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use crate::link::Linker;
 use crate::rings::Rings;
 
 pub(crate) use loading::{Loaded, check, load, loads_early, read_file, target};
-pub(crate) use variable::find as find_variable;
+pub(crate) use variable::{find as find_variable, find_managed};
 
 /// `CU_MODULE_EAGER_LOADING` and `CU_MODULE_LAZY_LOADING`
 const LOADING_MODES: (u32, u32) = (1, 2);

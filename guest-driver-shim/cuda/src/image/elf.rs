@@ -14,6 +14,11 @@ const NOBITS: [u32; 5] = [8, 0x7000_0007, 0x7000_0009, 0x7000_000a, 0x7000_0015]
 const HEADER_BYTES: u64 = 64;
 const SECTION_BYTES: u16 = 64;
 const PROGRAM_BYTES: u16 = 56;
+const SYMBOL_BYTES: usize = 24;
+/// `STT_OBJECT`, the type of variables.
+const OBJECT: u8 = 1;
+/// The bit of a symbol's `st_other` that nvcc sets for managed variables (`readelf -s` shows it).
+const MANAGED: u8 = 4;
 /// Every kernel has a section of constants, with its parameters.
 const CONSTANTS: &str = ".nv.constant0.";
 
@@ -129,6 +134,19 @@ pub(super) fn names_symbol(file: &[u8], symbol: &str) -> bool {
     });
     let mut names = names.unwrap_or_default().split(|byte| *byte == 0);
     names.any(|name| name == symbol.as_bytes())
+}
+
+/// Returns whether a cubin has a managed variable, or uses one of another.
+pub(super) fn has_managed_variables(cubin: &[u8]) -> bool {
+    let sections = named_sections(cubin).unwrap_or_default();
+    let symbols = sections.iter().find(|(name, _)| *name == ".symtab");
+    let symbols = symbols.and_then(|(_, symbols)| {
+        let start = usize::try_from(symbols.offset).ok()?;
+        let bytes = usize::try_from(symbols.bytes).ok()?;
+        cubin.get(start..)?.get(..bytes)
+    });
+    let mut symbols = symbols.unwrap_or_default().chunks_exact(SYMBOL_BYTES);
+    symbols.any(|symbol| symbol[4] & 0xf == OBJECT && symbol[5] & MANAGED != 0)
 }
 
 /// Returns the kernels of a cubin.

@@ -120,6 +120,16 @@ fn text_is_chosen_where_a_cubin_would_make_the_device_fault() {
 }
 
 #[test]
+fn text_comes_before_machine_code_with_managed_variables() {
+    let code = crate::image::managed::tests::cubin_with_symbol(1, 4);
+    let image = fatbin(&[Built::ptx(80, PTX), Built::elf(90, &code)]);
+    assert_eq!(chosen(&image, &GPU), Ok(Image::Text(PTX.into())));
+    let only = chosen(&fatbin(&[Built::elf(90, &code)]), &GPU);
+    let checked = only.and_then(|image| image.check(&GPU));
+    assert_eq!(checked, Err(Code::NOT_SUPPORTED));
+}
+
+#[test]
 fn relocatable_text_is_linked_where_the_linked_cubin_would_make_the_device_fault() {
     let code = calling();
     let linked = fatbin(&[Built::elf(90, &code)]);

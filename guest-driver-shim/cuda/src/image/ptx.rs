@@ -78,6 +78,31 @@ impl<'t> Words<'t> {
     }
 }
 
+/// A word or a mark, and where it begins in the text, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Token<'t> {
+    pub(super) at: usize,
+    pub(super) text: &'t str,
+}
+
+impl Token<'_> {
+    /// Returns where it ends.
+    pub(super) const fn end(&self) -> usize {
+        self.at + self.text.len()
+    }
+}
+
+/// Returns the words and marks of a text.
+pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
+    let mut words = Words(text);
+    let mut found = Vec::new();
+    while let Some(word) = words.next() {
+        let at = text.len() - words.left() - word.len();
+        found.push(Token { at, text: word });
+    }
+    found
+}
+
 fn is_in_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%' | '.')
 }

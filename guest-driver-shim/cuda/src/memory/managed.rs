@@ -170,7 +170,7 @@ pub(super) fn with_advice<T>(
         Some((
             _,
             Region {
-                backing: Backing::Managed { advice, .. },
+                backing: Backing::Managed { advice, .. } | Backing::ManagedVariable(advice),
                 ..
             },
         )) => change(advice),

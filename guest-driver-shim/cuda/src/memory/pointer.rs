@@ -34,7 +34,7 @@ fn value(regions: &Regions, device: usize, attribute: u32, address: u64) -> Answ
     let seen = regions.find(address).map_or(start, |(seen, _)| seen);
     let inside = address - seen;
     let is_managed = match &region.backing {
-        Backing::Managed { .. } => true,
+        Backing::Managed { .. } | Backing::ManagedVariable(_) => true,
         Backing::Graph(memory) => memory.is_managed,
         _ => false,
     };

@@ -56,6 +56,8 @@ pub(crate) enum Backing {
     Imported { _memory: Allocation<'static> },
     /// A variable of a module.
     Variable,
+    /// A managed variable of a module, whose memory the module has.
+    ManagedVariable(Advice),
     /// The GPU's address of a region that has another address for the CPU.
     Alias { start: u64 },
 }

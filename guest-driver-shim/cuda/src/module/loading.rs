@@ -13,6 +13,8 @@ use crate::driver::Driver;
 use crate::error::{Answer, Code};
 use crate::image::{BYTES_MAX, Compilation, Entry, Image, Target};
 use crate::jit::Logs;
+use crate::memory::ManagedVariables;
+use crate::module::managed;
 use crate::{device, memory};
 
 /// Attributes of devices with the compute capability.
@@ -26,6 +28,7 @@ pub(crate) struct Loaded {
     entries: Box<[Entry]>,
     /// Addresses of the variables that were asked for.
     variables: Mutex<BTreeSet<u64>>,
+    managed: Option<ManagedVariables>,
 }
 
 impl Loaded {
@@ -37,6 +40,16 @@ impl Loaded {
     /// Returns the kernels of the module, in the order of the image.
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
+    }
+
+    /// Returns address and size in bytes of a managed variable.
+    pub(crate) fn managed(&self, name: &str) -> Option<(u64, u64)> {
+        self.managed.as_ref()?.find(name)
+    }
+
+    /// Returns whether the module has managed variables.
+    pub(crate) const fn has_managed(&self) -> bool {
+        self.managed.is_some()
     }
 
     /// Notes the address of a variable. Returns whether it is new.
@@ -51,6 +64,9 @@ impl Drop for Loaded {
         let _ = self.driver.rings.drain(self.driver);
         for address in self.variables.get_mut().iter() {
             memory::forget_module_range(self.driver, *address);
+        }
+        if let Some(managed) = self.managed.take() {
+            managed.end(self.driver);
         }
         // SAFETY: the module is not used after this.
         unsafe { ManuallyDrop::drop(&mut self.module) };
@@ -112,16 +128,20 @@ pub(crate) fn load(driver: &'static Driver, image: &Image, logs: &Logs) -> Answe
     image.check(&target(driver))?;
     let how = logs.compilation;
     let compiled = (how != Compilation::default()).then(|| image.clone().compiled(how));
-    let image = compiled.as_ref().unwrap_or(image);
+    let (image, managed) = compiled.as_ref().unwrap_or(image).with_pointers()?;
+    let image = &*image;
     match load_module(driver.space, &image.bytes()) {
         Ok(module) => {
             logs.write("")?;
-            Ok(Loaded {
+            let mut loaded = Loaded {
                 driver,
                 module: ManuallyDrop::new(module),
                 entries: image.entries().into(),
                 variables: Mutex::default(),
-            })
+                managed: None,
+            };
+            loaded.managed = managed::place(driver, &loaded.module, managed)?;
+            Ok(loaded)
         }
         Err(error) => {
             logs.write(&explain(&error))?;
