@@ -91,6 +91,9 @@ impl FatBinary {
             // SAFETY: nvcc's code has registered this place for a pointer, and accesses it only
             // after it has asked for this.
             unsafe { (variable.pointer as *mut usize).write(address) };
+            // In the program, the variable is what the pointer leads to.
+            let mut variables = VARIABLES.write();
+            variables.get_or_insert_default().insert(address, variable);
         }
         waiting.clear();
         Ok(())
@@ -140,11 +143,9 @@ impl Variable {
             false => driver!(cuLibraryGetGlobal(at, size, library, name)),
             true => driver!(cuLibraryGetManaged(at, size, library, name)),
         });
-        found.map_err(|code| match (code, is_managed) {
-            (Code::NOT_FOUND, false) => INVALID_SYMBOL,
-            // The driver library has no variables in managed memory.
-            (Code::NOT_FOUND, true) => Code::NOT_SUPPORTED,
-            (other, _) => other,
+        found.map_err(|code| match code {
+            Code::NOT_FOUND => INVALID_SYMBOL,
+            other => other,
         })?;
         Ok((address, bytes))
     }
@@ -279,7 +280,7 @@ extern "C" fn __cudaRegisterVar(
 }
 
 /// `pointer` is where the program wants the variable's address; the variable itself is known by
-/// this place, and by what it holds until then.
+/// this place, by what it holds until then, and by the address.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaRegisterManagedVar(
     binary: &'static FatBinary,
