@@ -11,6 +11,7 @@
 //! wait for the work before.
 
 mod across;
+mod advice;
 mod array_calls;
 mod array_copy;
 mod batches;

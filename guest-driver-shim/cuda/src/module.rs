@@ -1,7 +1,6 @@
 //! Modules and their functions (CUDA driver API, "Module Management").
 
 mod loading;
-mod managed;
 mod variable;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! Prefetches and discards of several ranges of managed memory.
 
-use super::managed::{Target, note_prefetch, with_advice};
+use super::advice::Target;
+use super::managed::{note_prefetch, with_advice};
 use crate::boundary::In;
 use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};

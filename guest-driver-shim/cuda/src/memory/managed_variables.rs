@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::advice::Advice;
 use super::host::HostPiece;
-use super::managed::Advice;
 use super::regions::{Backing, Region};
 use crate::driver::Driver;
 use crate::error::Answer;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::ALIGNMENT;
-use super::managed::Advice;
+use super::advice::Advice;
 use super::pool_kinds::PoolKind;
 use super::regions::{Backing, Region};
 use super::stores::{Sharing, Stored};

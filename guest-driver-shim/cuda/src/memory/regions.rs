@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use causeway_shim_linux::shim::{Allocation, Piece};
 
+use super::advice::Advice;
 use super::graph_memory::GraphPiece;
 use super::host::HostPiece;
-use super::managed::Advice;
 use super::physical::Physicals;
 use super::pointer_data::ImportedPiece;
 use super::registered::Replaced;

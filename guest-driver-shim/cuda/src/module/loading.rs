@@ -14,7 +14,7 @@ use crate::error::{Answer, Code};
 use crate::image::{BYTES_MAX, Compilation, Entry, Image, Target};
 use crate::jit::Logs;
 use crate::memory::ManagedVariables;
-use crate::module::managed;
+use crate::module::variable::place_managed;
 use crate::{device, memory};
 
 /// Attributes of devices with the compute capability.
@@ -140,7 +140,7 @@ pub(crate) fn load(driver: &'static Driver, image: &Image, logs: &Logs) -> Answe
                 variables: Mutex::default(),
                 managed: None,
             };
-            loaded.managed = managed::place(driver, &loaded.module, managed)?;
+            loaded.managed = place_managed(driver, &loaded.module, managed)?;
             Ok(loaded)
         }
         Err(error) => {

@@ -1,9 +1,12 @@
 //! Variables of modules.
 
+use causeway_shim_linux::shim::Module as OnDevice;
+
 use crate::boundary::{Out, Text};
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
-use crate::memory;
+use crate::image::pointer_name;
+use crate::memory::{self, InModule, ManagedVariables};
 use crate::module::{Loaded, Module};
 
 /// Puts address and size in bytes of the variable `name` of a module, where they are wanted.
@@ -59,4 +62,43 @@ fn variable(loaded: &Loaded, name: &str) -> Answer<(u64, u64)> {
         Code::NOT_FOUND
     })?;
     Ok((found.address, found.bytes))
+}
+
+/// Gives the managed variables with these names, of a module that has just been loaded, their
+/// memory.
+pub(super) fn place_managed(
+    driver: &Driver,
+    module: &OnDevice<'_>,
+    names: Vec<String>,
+) -> Answer<Option<ManagedVariables>> {
+    let mut found = Vec::with_capacity(names.len());
+    for name in names {
+        match in_module(module, name) {
+            Ok(Some(variable)) => found.push(variable),
+            Ok(None) => {}
+            Err(code) => return Err(code),
+        }
+    }
+    match found.is_empty() {
+        true => Ok(None),
+        false => ManagedVariables::place(driver, found).map(Some),
+    }
+}
+
+/// Returns where a module has a variable and its pointer; `None` if it does not have the variable,
+/// which linkers leave out if nothing uses it.
+fn in_module(module: &OnDevice<'_>, name: String) -> Answer<Option<InModule>> {
+    let Ok(initial) = module.variable(&name) else {
+        log::debug!("the module does not have its managed variable {name}");
+        return Ok(None);
+    };
+    let pointer = module.variable(&pointer_name(&name)).map_err(|error| {
+        log::error!("the managed variable {name} has no pointer: {error}");
+        Code::NOT_SUPPORTED
+    })?;
+    Ok(Some(InModule {
+        name,
+        initial: (initial.address, initial.bytes),
+        pointer: pointer.address,
+    }))
 }
