@@ -9,9 +9,8 @@ use causeway_mediator::backend::{
 };
 use parking_lot::Mutex;
 
-use crate::live::Alive;
+use crate::live::{Alive, Used};
 use crate::memory::SpaceMemory;
-use crate::space::Used;
 
 /// Memory that an array takes more than its elements have.
 pub(crate) const MORE_BYTES: u64 = 512;

@@ -21,9 +21,9 @@ use crate::behind::Behind;
 use crate::failures::{Failures, error};
 use crate::gate::Gate;
 use crate::kernel::{FakeKernel, FakeLaunch};
-use crate::live::{Alive, Counts, Live};
+use crate::live::{Alive, Counts, Live, Used};
 use crate::memory::{FakeMemory, SpaceMemory};
-use crate::space::{FakeSpace, Used};
+use crate::space::FakeSpace;
 
 /// A back end for tests. A module image is text: a line `kernel NAME` for each of its kernels,
 /// which the test has defined by [`FakeBackend::define`], a line `variable NAME BYTES` for each of

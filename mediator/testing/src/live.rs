@@ -1,5 +1,6 @@
-//! Counts of the live objects of a fake back end.
+//! Counts of the live objects of a fake back end, and what work goes on using.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -39,6 +40,10 @@ impl Live {
         };
     }
 }
+
+/// Memory that work goes on using after its mappings have ended, and the charges of textures that
+/// it goes on using; `None` if no work does.
+pub(crate) type Used = Arc<Mutex<Option<Vec<Arc<dyn Any + Send + Sync>>>>>;
 
 /// The counts of one back end, which its objects change.
 pub(crate) type Counts = Arc<Mutex<Live>>;

@@ -1,6 +1,5 @@
 //! Address spaces of the fake back end.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -21,7 +20,7 @@ use crate::behind::Behind;
 use crate::failures::{Failures, error};
 use crate::gate::Gate;
 use crate::kernel::FakeKernel;
-use crate::live::{Alive, Counts, Live};
+use crate::live::{Alive, Counts, Live, Used};
 use crate::memory::{FakeMapping, FakeMemory, SpaceMemory};
 use crate::queue::FakeQueue;
 use crate::work::{FakeCausewayKernel, FakeModule, FakeRecording};
@@ -40,10 +39,6 @@ pub(crate) struct FakeSpace {
     pub priorities: Arc<Mutex<Vec<i32>>>,
     pub used: Used,
 }
-
-/// Memory that work goes on using after its mappings have ended, and the charges of textures that
-/// it goes on using; `None` if no work does.
-pub(crate) type Used = Arc<Mutex<Option<Vec<Arc<dyn Any + Send + Sync>>>>>;
 
 impl FakeSpace {
     fn alive(&self, object: Live) -> Alive {
