@@ -15,8 +15,8 @@ use causeway_bench_medians::figures::time as shown;
 use causeway_bench_medians::{INTERVAL_SAMPLES_MIN, interval_among, interval_of};
 use causeway_terminal::{self as terminal, Code, Failure, Origin, ReportFile};
 use findings::{
-    CellName, Change, Comparison, Figure, Findings, NotCompared, OnlyInOne, SCHEMA, Setting,
-    Source, Verdict,
+    CellName, Change, Comparison, Figure, Findings, NotCompared, OnlyInOne, OutcomeChange, SCHEMA,
+    Setting, Source, Verdict,
 };
 use reports::{Cell, Report, printable, read};
 
@@ -89,18 +89,50 @@ fn not_comparable(before: &Path, after: &Path, findings: &Findings) -> Failure {
 fn compare(before: &Report, after: &Report) -> Findings {
     let mut findings = cells(before, after);
     findings.settings = settings(before, after);
+    let outcomes = outcomes(before, after);
     for (cells, others, report) in [
         (&before.cells, &after.cells, "first"),
         (&after.cells, &before.cells, "second"),
     ] {
-        let is_alone = |cell: &&Cell| others.iter().all(|other| other.key() != cell.key());
+        let is_alone = |cell: &&Cell| {
+            let key = cell.key();
+            others.iter().all(|other| other.key() != key)
+                && outcomes
+                    .iter()
+                    .all(|change| change.cell != CellName::of(cell))
+        };
         let alone = cells.iter().filter(is_alone).map(|cell| OnlyInOne {
             cell: CellName::of(cell),
             report,
         });
         findings.only_in_one.extend(alone);
     }
+    findings.outcomes = outcomes;
     findings
+}
+
+/// Returns the programs that passed in one report only, and what the other says of them.
+fn outcomes(before: &Report, after: &Report) -> Vec<OutcomeChange> {
+    let passed = || String::from("passed");
+    let mut changes = Vec::new();
+    for (cells, other, is_before) in [(&before.cells, after, true), (&after.cells, before, false)] {
+        for cell in cells {
+            let Some(missing) = other.missing(&cell.workload, &cell.mechanism) else {
+                continue;
+            };
+            let failed = printable(&format!("{}: {}", missing.outcome, missing.reason));
+            let (before, after) = match is_before {
+                true => (passed(), failed),
+                false => (failed, passed()),
+            };
+            changes.push(OutcomeChange {
+                cell: CellName::of(cell),
+                before,
+                after,
+            });
+        }
+    }
+    changes
 }
 
 /// Returns the differences between the hosts and settings of the two runs.
@@ -252,7 +284,7 @@ fn depends_on_time(cell: &Cell) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use reports::{Exits, Host, Ratio, Time};
+    use reports::{Exits, Host, Missing, Ratio, Time};
 
     fn report(samples: &[f64], exits: f64) -> Report {
         let mut sorted = samples.to_vec();
@@ -286,6 +318,7 @@ mod tests {
                     user_space_per_operation: exits,
                 }),
             }],
+            missing: Vec::new(),
         }
     }
 
@@ -426,6 +459,32 @@ mod tests {
         );
         assert!(text.contains("differs: effort: quick → full\n"), "{text}");
         assert!(text.contains("10 → 20 operations in a sample"), "{text}");
+    }
+
+    #[test]
+    fn a_program_that_passes_in_one_report_only_has_changed() {
+        let before = report(&FIRST, 1.0);
+        let mut after = report(&FIRST, 1.0);
+        after.cells.clear();
+        after.missing.push(Missing {
+            workload: "copy-in".to_owned(),
+            mechanism: None,
+            outcome: "failed".to_owned(),
+            reason: "wrong\x1b result".to_owned(),
+        });
+        let text = compare(&before, &after);
+        let line = "copy-in 64 by trap: passed → failed: wrong result\n";
+        assert!(
+            text.starts_with(line) && text.contains("1 changes"),
+            "{text}"
+        );
+        assert!(!text.contains("report only"), "{text}");
+        let text = compare(&after, &before);
+        assert!(text.contains("failed: wrong result → passed\n"), "{text}");
+        assert_eq!(super::compare(&before, &after).verdict(), Verdict::Changed);
+        after.missing[0].mechanism = Some("mediated".to_owned());
+        let text = compare(&before, &after);
+        assert!(text.contains("in the first report only"), "{text}");
     }
 
     #[test]

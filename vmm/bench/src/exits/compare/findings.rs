@@ -73,6 +73,8 @@ pub struct Findings {
     pub cells_compared: usize,
     /// Changes of cells beyond noise.
     pub changes: Vec<Change>,
+    /// Programs that passed in one report, and did not in the other.
+    pub outcomes: Vec<OutcomeChange>,
     /// Cells whose times cannot be compared.
     pub not_compared: Vec<NotCompared>,
     /// Cells that only one report has.
@@ -131,6 +133,19 @@ pub struct Change {
     pub after: f64,
 }
 
+/// A program of a suite that passed in one report, and did not in the other.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct OutcomeChange {
+    /// The program, and the way by which it was run.
+    #[serde(flatten)]
+    pub cell: CellName,
+    /// What it did in the first report: `passed`, or what else and why.
+    pub before: String,
+    /// The same in the second report.
+    pub after: String,
+}
+
 /// A cell whose times cannot be compared.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -180,7 +195,7 @@ impl CellName {
 impl Findings {
     /// Returns whether the reports differ.
     pub fn verdict(&self) -> Verdict {
-        if !self.changes.is_empty() {
+        if !self.changes.is_empty() || !self.outcomes.is_empty() {
             Verdict::Changed
         } else if self.not_compared.len() == self.cells_compared {
             Verdict::NotComparable
@@ -204,6 +219,14 @@ impl Findings {
         for change in &self.changes {
             let _ = writeln!(out, "{change}");
         }
+        for OutcomeChange {
+            cell,
+            before,
+            after,
+        } in &self.outcomes
+        {
+            let _ = writeln!(out, "{cell}: {before} → {after}");
+        }
         for NotCompared { cell, reason } in &self.not_compared {
             let _ = writeln!(out, "{cell}: {reason}");
         }
@@ -214,7 +237,7 @@ impl Findings {
             out,
             "{} cells compared, {} changes beyond noise{}",
             self.cells_compared,
-            self.changes.len(),
+            self.changes.len() + self.outcomes.len(),
             match self.not_compared.len() {
                 0 => String::new(),
                 n => format!("; the times of {n} could not be compared"),

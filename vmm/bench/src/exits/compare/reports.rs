@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use causeway_terminal::{Code, Failure};
 
-/// The parts of a report of `bench exits` that `--compare` reads.
+/// The parts of a report of `bench exits` or `bench suite` that `--compare` reads.
 #[derive(Deserialize)]
 pub struct Report {
     pub causeway: String,
@@ -23,6 +23,19 @@ pub struct Report {
     pub passed: bool,
     pub result: String,
     pub cells: Vec<Cell>,
+    /// Only `bench suite` has it.
+    #[serde(default)]
+    pub missing: Vec<Missing>,
+}
+
+/// A program that did not pass.
+#[derive(Deserialize)]
+pub struct Missing {
+    pub workload: String,
+    /// Absent if it was run by no mechanism.
+    pub mechanism: Option<String>,
+    pub outcome: String,
+    pub reason: String,
 }
 
 /// The machine on which the report was made.
@@ -78,6 +91,23 @@ const fn one() -> u64 {
     1
 }
 
+impl Report {
+    /// Returns what a program that did not pass did by a mechanism.
+    pub fn missing(&self, workload: &str, mechanism: &str) -> Option<&Missing> {
+        self.missing.iter().find(|missing| {
+            let by = missing.mechanism.as_deref();
+            missing.workload == workload && by.is_none_or(|by| by == mechanism)
+        })
+    }
+}
+
+impl Missing {
+    /// Returns whether the run passed all the same, as for a program that its recipe leaves out.
+    fn is_expected(&self) -> bool {
+        matches!(&*self.outcome, "skipped" | "lacks")
+    }
+}
+
 impl Cell {
     /// Returns what identifies the cell in both reports: workload, size and mechanism.
     pub fn key(&self) -> (&str, u64, &str) {
@@ -90,7 +120,7 @@ impl Cell {
 ///
 /// # Errors
 /// A usage failure if the file cannot be read, has another schema, or is the report of a run that
-/// failed.
+/// failed without saying which programs did.
 pub fn read(path: &Path, wanted: &str, option: &str) -> Result<Report, Failure> {
     let name = path.display();
     let text = fs::read(path).map_err(|e| {
@@ -110,7 +140,7 @@ pub fn read(path: &Path, wanted: &str, option: &str) -> Result<Report, Failure> 
         )));
     }
     let report: Report = serde_json::from_value(value).map_err(|e| no_report(path, e))?;
-    if !report.passed {
+    if !report.passed && report.missing.iter().all(Missing::is_expected) {
         return Err(Failure::usage(format!(
             "cannot use {name} for {option}: the benchmark did not pass ({}); measure again",
             printable(&report.result)
