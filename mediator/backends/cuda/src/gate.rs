@@ -3,8 +3,8 @@
 //!
 //! A GPU goes from one stream of a context to the next only when the first has run empty. On an
 //! H200, a stream that was kept supplied with small fills starved the scrubbing of fresh memory for
-//! as long as that went on, whatever the priorities of the two. So scrubbing, or the fill of a fresh
-//! array, that has waited for too long closes the gate until it is done.
+//! as long as that went on, whatever the priorities of the two. So scrubbing, or the fill of a
+//! fresh array, closes the gate until it is done if it has waited for too long.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -17,7 +17,6 @@ use parking_lot::Mutex;
 use crate::driver::{CudaError, KernelHandle, LoadedModule};
 use crate::image::{classify, refused};
 use crate::output::KEPT_BYTES;
-use crate::space::idle::DroppedIdle;
 use crate::space::mapping::Mapping;
 use crate::space::state::SpaceState;
 use crate::support::{Attribute, Support};
@@ -47,7 +46,7 @@ const CANNOT_PRINT: &str = "a kernel of the module prints (vprintf), and the hos
 
 /// A loaded module. Queues hold the kernels whose launches are under way, and kernels hold this.
 struct Body {
-    loaded: Arc<DroppedIdle<LoadedModule>>,
+    loaded: Arc<LoadedModule>,
     /// Whether kernels of the module may print.
     prints: bool,
     state: Arc<SpaceState>,
@@ -114,10 +113,9 @@ pub(crate) fn load(
         return Err(refused(CANNOT_PRINT));
     }
     let classified = classify(image, state.gpu.support.architecture())?;
-    state.idle.make_room();
     let (loaded, bytes) = loading::load(state, classified, reservation)?;
     let body = Arc::new(Body {
-        loaded: Arc::new(DroppedIdle::new(loaded, &state.idle)),
+        loaded: Arc::new(loaded),
         prints,
         state: Arc::clone(state),
     });

@@ -355,6 +355,7 @@ impl Drop for CudaQueue {
             self.keep_alive.leak();
         } else {
             self.state().deferred.unregister(&self.progress);
+            self.state().idle.collect();
         }
     }
 }

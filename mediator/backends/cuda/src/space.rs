@@ -178,13 +178,16 @@ impl Space for CudaSpace {
         array::memory_bytes(shape)
     }
 
+    fn reclaim_arrays(&self) {
+        self.state.idle.drain();
+    }
+
     fn create_array(
         &self,
         shape: &ArrayShape,
         charge: ArrayCharge,
     ) -> Result<Arc<dyn Array>, BackendError> {
         self.state.check_poison()?;
-        self.state.idle.drain();
         Ok(Arc::new(CudaArray::create(&self.state, shape, charge)?))
     }
 

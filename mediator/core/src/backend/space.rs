@@ -132,6 +132,10 @@ pub trait Space: Send + Sync {
         shape.bytes()
     }
 
+    /// Drops what it can of arrays that the back end keeps after their end, and that sessions are
+    /// charged for. Called before another array is charged for. Does nothing by default.
+    fn reclaim_arrays(&self) {}
+
     /// Creates an array, filled with zeros, for which the session pays by `charge`. Called only if
     /// the back end has `features::ARRAYS`. The default implementation suits back ends without it.
     ///

@@ -1,6 +1,8 @@
 //! Arrays, textures and surfaces.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use causeway_protocol::message::{
     ArrayReply, CreateArray, CreateTexture, Empty, HandleRequest, Status, TextureReply,
@@ -8,12 +10,13 @@ use causeway_protocol::message::{
 };
 use causeway_protocol::packet::PITCH_MAX;
 use causeway_protocol::registers::features;
+use parking_lot::MutexGuard;
 
 use super::nothing;
 use crate::backend::{
     AddressMode, Array, ArrayCharge, ArrayShape, Element, Sampling, TextureCharge, TextureSource,
 };
-use crate::client_session::ClientSession;
+use crate::client_session::{ClientSession, OpenSpace};
 use crate::object::{ArrayEntry, Object, SpaceEntry, TextureEntry};
 use crate::quota::Resource;
 use crate::refusal::{Refusal, refuse_if};
@@ -23,6 +26,9 @@ use crate::refusal::{Refusal, refuse_if};
 const LINEAR_ELEMENTS_MAX: u64 = 1 << 28;
 /// Most elements in a row, and most rows, of a texture of rows of memory (as above).
 const ROWS_SIZE_MAX: [u64; 2] = [131_072, 65_000];
+/// How long a wait for the turn to create an array goes on between two looks at whether it is
+/// over.
+const TURN_LOOK: Duration = Duration::from_millis(20);
 /// Largest anisotropy of a texture.
 const ANISOTROPY_MAX: u32 = 16;
 
@@ -36,6 +42,7 @@ impl ClientSession<'_> {
             .and_then(|element| ArrayShape::new(size, element, request.flags))
             .ok_or(Refusal::new(Status::BadRange))?;
         let bytes = space.shared.backend.array_bytes(&shape);
+        space.shared.backend.reclaim_arrays();
         // Before anything is taken: an array that is filled with zeros may exist for long.
         let charge: ArrayCharge = Arc::new([
             self.account.charge(Resource::Objects, 1)?,
@@ -43,9 +50,7 @@ impl ClientSession<'_> {
             self.account.charge(Resource::MemoryBytes, bytes)?,
         ]);
         let array = {
-            // A back end may fill it from memory that no quota counts. One at a time, so that this
-            // does not multiply with the session's clients.
-            let _fill = self.array_fill.lock();
+            let _turn = self.turn_to_fill(&space)?;
             space.shared.backend.create_array(&shape, charge)?
         };
         let mut state = self.lock_with(&space)?;
@@ -58,6 +63,20 @@ impl ClientSession<'_> {
             reserved: 0,
             bytes,
         })
+    }
+
+    /// Waits for the turn to create an array. A back end may fill it from memory that no quota
+    /// counts: one at a time, so that this does not multiply with the session's clients.
+    fn turn_to_fill(&self, space: &OpenSpace) -> Result<MutexGuard<'_, ()>, Refusal> {
+        loop {
+            let turn = self.array_fill.try_lock_for(TURN_LOOK);
+            // The fill of another may take as long as a kernel that fills the device.
+            refuse_if(self.is_over(&space.epoch), Status::DeviceLost)?;
+            if let Some(turn) = turn {
+                return Ok(turn);
+            }
+            refuse_if(self.interrupted.load(Ordering::SeqCst), Status::DeviceLost)?;
+        }
     }
 
     /// Copies under way and textures hold the array and its charges until they end.

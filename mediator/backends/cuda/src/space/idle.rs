@@ -1,10 +1,10 @@
-//! Objects that are dropped when a context has no work.
+//! Objects that are dropped when a context has no work: arrays.
 //!
-//! The driver destroys arrays and unloads modules only when all work of their context is done, and
-//! while it waits with an array, no thread can launch anything in the context (seen with driver 580
-//! on an H200). All address spaces of a VM share a context: a kernel of one process of the guest
-//! that never ends would hold up all others. So these objects are put aside, and dropped at a
-//! moment when no queue of the context has work.
+//! The driver destroys an array only when all work of its context is done, and while it waits,
+//! no thread can launch anything in the context (seen with driver 580 on an H200). All address
+//! spaces of a VM share a context: a kernel of one process of the guest that never ends would hold
+//! up all others. So arrays are put aside, and dropped at a moment when no queue of the context has
+//! work.
 //!
 //! A thread that feeds a queue and a thread that drops agree without a lock:
 //!
@@ -29,8 +29,8 @@ use crate::driver::{Context, Stream};
 
 /// How long queues are held up so that the context may come to have no work.
 const HELD_MAX: Duration = Duration::from_millis(10);
-/// Most objects that a context without a moment of rest keeps when a module is loaded.
-const KEPT_MAX: usize = 64;
+/// How long queues are not held up again after that.
+const PAUSE: Duration = Duration::from_millis(100);
 /// How long a thread sleeps between two looks.
 const SLEEP: Duration = Duration::from_micros(50);
 
@@ -56,8 +56,27 @@ pub(crate) struct Idle {
     ended: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
     count: AtomicUsize,
     closed: AtomicBool,
-    /// Held by the one thread that may close the context.
-    turn: Mutex<()>,
+    /// Set by a thread that wants the turn.
+    asked: AtomicBool,
+    /// Held by the one thread that may close the context: when queues were held up last.
+    turn: Mutex<Option<Instant>>,
+}
+
+/// Keeps a context closed until dropped.
+struct Closed<'a>(&'a AtomicBool);
+
+impl<'a> Closed<'a> {
+    /// Closes the context (D1).
+    fn new(closed: &'a AtomicBool) -> Self {
+        closed.store(true, Ordering::SeqCst);
+        Self(closed)
+    }
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
 }
 
 impl Idle {
@@ -69,7 +88,8 @@ impl Idle {
             ended: Mutex::default(),
             count: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
-            turn: Mutex::new(()),
+            asked: AtomicBool::new(false),
+            turn: Mutex::default(),
         })
     }
 
@@ -84,7 +104,7 @@ impl Idle {
     }
 
     /// Announces a submission of the queue with this progress (Q1). Waits while the context is
-    /// closed, which is not long: whoever closes it does not wait for work that goes on.
+    /// closed: some 10 ms at most, and then not again for 100 ms.
     #[inline]
     pub(crate) fn announce(&self, progress: &Progress) {
         progress.begin();
@@ -105,69 +125,81 @@ impl Idle {
     /// Drops what was put aside if the context has no work now.
     #[inline]
     pub(crate) fn collect(&self) {
-        if self.count.load(Ordering::Relaxed) != 0 {
+        if self.has_any() {
             self.collect_within(Duration::ZERO);
         }
     }
 
-    /// Does what [`Self::collect`] does, and holds up all queues of the context for some
-    /// milliseconds if they have work. Called before more of such objects are made: the memory of
-    /// former ones may be needed.
+    /// Does what [`Self::collect`] does, and holds up all queues of the context for up to
+    /// [`HELD_MAX`] if they have work. Called before more of such objects are made: the memory of
+    /// ended ones may be needed.
     pub(crate) fn drain(&self) {
-        if self.count.load(Ordering::Relaxed) != 0 {
+        if self.has_any() {
             self.collect_within(HELD_MAX);
         }
     }
 
-    /// Does what [`Self::drain`] does, but leaves no more than [`KEPT_MAX`] objects: the driver may
-    /// wait for work then, as it does when it loads a module. Sessions are not charged for modules
-    /// that were put aside.
-    pub(crate) fn make_room(&self) {
-        self.drain();
-        if self.count.load(Ordering::Relaxed) > KEPT_MAX {
-            drop(self.take());
-        }
+    fn has_any(&self) -> bool {
+        self.count.load(Ordering::SeqCst) != 0
     }
 
     #[cold]
     fn collect_within(&self, patience: Duration) {
-        // Another thread does the same now.
-        let Some(_turn) = self.turn.try_lock() else {
-            return;
-        };
-        self.closed.store(true, Ordering::SeqCst);
-        if self.becomes_idle(patience) {
-            drop(self.take());
+        self.asked.store(true, Ordering::SeqCst);
+        // Whoever has the turn looks again.
+        while self.asked.load(Ordering::SeqCst)
+            && let Some(mut last) = self.turn.try_lock()
+        {
+            self.asked.store(false, Ordering::SeqCst);
+            self.take_turn(patience, &mut last);
         }
-        self.closed.store(false, Ordering::SeqCst);
     }
 
-    /// Returns whether the context, which is closed, has no work before `patience` is over.
-    fn becomes_idle(&self, patience: Duration) -> bool {
+    /// Drops what was put aside if the context has no work before `patience` is over. `last` is
+    /// when queues were held up last.
+    fn take_turn(&self, patience: Duration, last: &mut Option<Instant>) {
+        let has_paused = last.is_none_or(|last| last.elapsed() >= PAUSE);
+        // Most calls find the context at work, and need not close it to see that.
+        if !self.is_idle() && (patience.is_zero() || !has_paused) {
+            return;
+        }
         let begun = Instant::now();
-        loop {
-            // In a poisoned context the driver is not called, so there is nothing to wait for.
-            if self.context.is_poisoned() || self.members.lock().iter().all(Member::is_idle) {
-                return true;
-            }
+        let _closed = Closed::new(&self.closed);
+        while !self.is_idle() {
             if begun.elapsed() >= patience {
-                return false;
+                *last = Some(Instant::now());
+                return;
             }
             std::thread::sleep(SLEEP);
         }
+        while let Some(ended) = self.next() {
+            drop(ended);
+            if begun.elapsed() >= HELD_MAX {
+                *last = Some(Instant::now());
+                return;
+            }
+        }
     }
 
-    fn take(&self) -> Vec<Box<dyn Any + Send + Sync>> {
+    /// Returns whether no queue has work. In a poisoned context the driver is not called, so there
+    /// is nothing to wait for.
+    fn is_idle(&self) -> bool {
+        self.context.is_poisoned() || self.members.lock().iter().all(Member::is_idle)
+    }
+
+    /// Takes out something that was put aside.
+    fn next(&self) -> Option<Box<dyn Any + Send + Sync>> {
         let mut ended = self.ended.lock();
-        self.count.store(0, Ordering::Relaxed);
-        std::mem::take(&mut *ended)
+        let next = ended.pop();
+        self.count.store(ended.len(), Ordering::SeqCst);
+        next
     }
 
     /// Puts `what` aside, and drops it if the context has no work now.
     fn put(&self, what: Box<dyn Any + Send + Sync>) {
         let mut ended = self.ended.lock();
         ended.push(what);
-        self.count.store(ended.len(), Ordering::Relaxed);
+        self.count.store(ended.len(), Ordering::SeqCst);
         drop(ended);
         self.collect();
     }

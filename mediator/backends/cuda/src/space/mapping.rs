@@ -8,7 +8,6 @@ use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use parking_lot::Mutex;
 
-use super::idle::DroppedIdle;
 use crate::addresses::Placement;
 use crate::device_memory::GpuMemory;
 use crate::driver::{DeviceView, LoadedModule};
@@ -45,7 +44,7 @@ enum Kind {
     /// A variable of a module, which the driver has mapped together with the module.
     Variable {
         /// Keeps the module loaded.
-        _module: Arc<DroppedIdle<LoadedModule>>,
+        _module: Arc<LoadedModule>,
     },
     #[cfg(test)]
     Nothing,
@@ -79,7 +78,7 @@ impl Mapping {
     }
 
     /// Returns the mapping of a variable of `module`, which stays loaded until this is dropped.
-    pub(crate) fn variable(module: &Arc<DroppedIdle<LoadedModule>>) -> Self {
+    pub(crate) fn variable(module: &Arc<LoadedModule>) -> Self {
         let _module = Arc::clone(module);
         Self {
             kind: Kind::Variable { _module },
