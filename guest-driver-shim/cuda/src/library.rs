@@ -40,7 +40,10 @@ impl Library {
         // Managed memory is one device's: another would have variables of its own.
         let mut others = state.modules.values();
         if others.any(|module| module.loaded.has_managed()) {
-            log::error!("a library with managed variables is for one device of a process");
+            log::error!(
+                "a library with managed variables is loaded on another device: a process can use \
+                 it on one device only"
+            );
             return Err(Code::NOT_SUPPORTED);
         }
         let image = state.image.as_ref().ok_or(Code::INVALID_HANDLE)?;

@@ -25,7 +25,7 @@ pub(super) fn check_machine(code: &[u8], architecture: u32) -> Answer {
 }
 
 fn refused(why: &str) -> Code {
-    log::error!("code with managed variables is not loaded: {why}");
+    log::error!("cannot load code with managed variables: {why}");
     Code::NOT_SUPPORTED
 }
 
@@ -39,7 +39,7 @@ pub(super) fn of_image(image: &Image) -> Answer<(Cow<'_, Image>, Vec<String>)> {
         if other.is_some_and(|is_local| is_local || variable.is_local) {
             let name = &variable.name;
             return Err(refused(&format!(
-                "several texts that are linked have a {name}"
+                "several of the linked texts define {name}, and it is local in one of them"
             )));
         }
     }

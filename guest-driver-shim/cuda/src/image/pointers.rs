@@ -4,7 +4,8 @@
 //! A device has the variables of a module in memory of its own, where the CPU does not reach them.
 //! So the text that a device gets has a variable with a pointer beside each managed one, and code
 //! that names the managed variable uses the pointer. What loads the text allocates managed memory
-//! for the variable, and stores its address in the pointer (`docs/decisions/0048-managed-variables.md`).
+//! for the variable, and stores its address in the pointer
+//! (`docs/decisions/0048-managed-variables.md`).
 //!
 //! ```text
 //! .global .attribute(.managed) .u32 x = 5;    .global .u32 x = 5;
@@ -52,7 +53,12 @@ pub(super) fn with_pointers(text: &str) -> Result<Option<(String, Vec<Defined>)>
     }
     let tokens = tokens(text);
     let Some(items) = items(&tokens) else {
-        return Ok(None);
+        // The compiler names the line, unless it takes the text: then a variable would be where the
+        // CPU does not reach it.
+        return match tokens.iter().any(|token| token.text == ".managed") {
+            true => Err(String::from("a declaration does not end")),
+            false => Ok(None),
+        };
     };
     let mut rewriting = Rewriting::new(&tokens);
     for item in &items {

@@ -1,4 +1,4 @@
-//! What programs advise about managed memory. It changes nothing, and is told again.
+//! What programs advise about managed memory. Advice changes nothing; queries return it.
 
 use crate::error::{Answer, Code};
 

@@ -9,7 +9,7 @@ use crate::driver::Driver;
 use crate::error::Answer;
 use crate::work::Work;
 
-/// Distance of variables, of which each begins at a multiple, in bytes.
+/// Alignment of each variable, in bytes.
 const ALIGNMENT: u64 = 512;
 /// `CU_MEM_ATTACH_GLOBAL`
 const ATTACHED_TO_ALL: u32 = 1;
@@ -43,8 +43,9 @@ impl ManagedVariables {
             bytes += variable.initial.1.max(1).next_multiple_of(ALIGNMENT);
         }
         let memory = &driver.memory;
-        let piece = memory.allocate_shared(driver, bytes).inspect_err(|_| {
-            log::error!("there is no managed memory for {bytes} bytes of variables");
+        let piece = memory.allocate_shared(driver, bytes).inspect_err(|code| {
+            let code = code.0;
+            log::error!("no managed memory for {bytes} bytes of variables: error {code}");
         })?;
         let mut made = Self {
             piece,

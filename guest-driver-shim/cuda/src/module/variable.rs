@@ -1,5 +1,6 @@
 //! Variables of modules.
 
+use causeway_protocol::message::Status;
 use causeway_shim_linux::shim::Module as OnDevice;
 
 use crate::boundary::{Out, Text};
@@ -34,7 +35,7 @@ pub(crate) fn find(
     put((at, size), address, bytes)
 }
 
-/// Puts address and size in bytes of the managed variable `name` of a module, where they are wanted.
+/// Puts address and size in bytes of the managed variable `name` where they are wanted.
 pub(crate) fn find_managed(
     module: &Module,
     name: Text,
@@ -73,11 +74,7 @@ pub(super) fn place_managed(
 ) -> Answer<Option<ManagedVariables>> {
     let mut found = Vec::with_capacity(names.len());
     for name in names {
-        match in_module(module, name) {
-            Ok(Some(variable)) => found.push(variable),
-            Ok(None) => {}
-            Err(code) => return Err(code),
-        }
+        found.extend(in_module(module, name)?);
     }
     match found.is_empty() {
         true => Ok(None),
@@ -88,9 +85,13 @@ pub(super) fn place_managed(
 /// Returns where a module has a variable and its pointer; `None` if it does not have the variable,
 /// which linkers leave out if nothing uses it.
 fn in_module(module: &OnDevice<'_>, name: String) -> Answer<Option<InModule>> {
-    let Ok(initial) = module.variable(&name) else {
-        log::debug!("the module does not have its managed variable {name}");
-        return Ok(None);
+    let initial = match module.variable(&name) {
+        Ok(found) => found,
+        Err(error) if error.status() == Status::NotInModule => return Ok(None),
+        Err(error) => {
+            log::error!("the managed variable {name} cannot be used: {error}");
+            return Err(Code::NOT_SUPPORTED);
+        }
     };
     let pointer = module.variable(&pointer_name(&name)).map_err(|error| {
         log::error!("the managed variable {name} has no pointer: {error}");
