@@ -46,8 +46,9 @@ const FORMATS: [(u32, i32, u32); 8] = [
     (FLOAT, 32, 0x20),
 ];
 
-/// Kinds that say all of an element, the bits that go with each, and the driver's number. Those up
-/// to [`LAST_FRACTIONS`] are read as fractions only, in blocks if they are compressed.
+/// Channel kinds that fix the whole format of an element, the bits that go with each, and the
+/// driver's number. Kinds up to [`LAST_FRACTIONS`] are read only as normalized floats
+/// (`cudaReadModeNormalizedFloat`); some of them are compressed in blocks.
 const WHOLE: [(u32, [i32; 4], u32); 28] = [
     (NV12, [8, 8, 8, 0], 0xb0),
     // `…UnsignedNormalized…`

@@ -15,7 +15,7 @@ const DEPTH_MAX: usize = 16;
 
 /// What `<<<>>>` said of launches whose arguments are being evaluated, which may launch, too.
 ///
-/// In this order and so aligned, the first of them is in one line of the processor's caches.
+/// With this order and alignment, the count and the first configuration share a cache line.
 #[repr(C, align(64))]
 struct Pushed {
     count: Cell<usize>,

@@ -3,9 +3,9 @@
 //!
 //! A function `cuda12_Name` is `cudaName` in the `libcudart` for CUDA 12, in place of the one for
 //! CUDA 13 if that has this name, too: the linker renames it (`embedded-libcudart`), and
-//! `__cuda12_Name` likewise. So both
-//! libraries have the same code, which is compiled once. Since a call from inside the library means
-//! the function for CUDA 13, nothing here calls a function of the API.
+//! `__cuda12_Name` likewise. So both libraries have the same code, which is compiled once. Since a
+//! call from inside the library means the function for CUDA 13, nothing here calls a function of
+//! the API.
 
 use causeway_cuda_abi::boundary::{Out, Text};
 use causeway_cuda_abi::structures::NodeParameters;

@@ -1,5 +1,5 @@
-//! Launches by programs of CUDA 12, whose runtime has an error of its own for a grid or a block that
-//! the device cannot have. CUDA 13's answers `cudaErrorInvalidValue`, as the driver does.
+//! Launches by programs of CUDA 12, whose runtime has its own error for a grid or a block that
+//! exceeds the device's limits. CUDA 13's answers `cudaErrorInvalidValue`, as the driver does.
 
 use causeway_cuda_abi::boundary::In;
 use causeway_cuda_abi::error::{Answer, Code};
@@ -47,9 +47,9 @@ fn attributed(it: LaunchConfiguration, function: usize, arguments: usize) -> Ans
     with_attributes(it, function, arguments).map_err(|code| error_of(code, it.grid, it.block))
 }
 
-/// Returns what a launch of this shape that failed with `code` answers. NVIDIA's runtime looks at
-/// the shape first, and gives its error whatever else is wrong with the launch, but for a function
-/// that it does not know. Here a launch that can be done must not wait for that.
+/// Returns what a launch of this shape that failed with `code` answers. NVIDIA's runtime
+/// checks the shape first, and returns this error whatever else is wrong, except for an unknown
+/// function. Here the shape is checked only after a failure, so that valid launches are not delayed.
 #[cold]
 fn error_of(code: Code, grid: Dim3, block: Dim3) -> Code {
     let may_be_the_shape = [

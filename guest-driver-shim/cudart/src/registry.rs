@@ -91,7 +91,7 @@ impl FatBinary {
             // SAFETY: nvcc's code has registered this place for a pointer, and accesses it only
             // after it has asked for this.
             unsafe { (variable.pointer as *mut usize).write(address) };
-            // In the program, the variable is what the pointer leads to.
+            // From now on the program names the variable by the address in the pointer.
             let mut variables = VARIABLES.write();
             variables.get_or_insert_default().insert(address, variable);
         }

@@ -123,8 +123,8 @@ impl Sampling {
     /// are is a flag of the driver's; all others are.
     ///
     /// # Errors
-    /// As NVIDIA's: integers cannot be filtered as they are, also where the filter is ignored; some
-    /// formats are no fractions, and others nothing else.
+    /// As NVIDIA's: a linear filter is refused for integers that are read as integers, even where
+    /// the filter is ignored. Some formats cannot be read as normalized floats, and some only so.
     fn of_driver(self, format: Format) -> Answer<DriverSampling> {
         let are_fractions = self.read_mode == AS_FRACTIONS;
         if self.filter == LINEAR

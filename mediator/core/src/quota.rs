@@ -106,8 +106,8 @@ limits! {
     /// copied when it is loaded. What a load needs while it is under way is in no quota: the loads
     /// of all sessions wait until together they need little enough.
     module_bytes: ModuleBytes = 1 << 30, QuotaBytes;
-    /// Allocations, arrays, imports, registered ranges of guest RAM, and modules for whose variables
-    /// or heap the back end makes an object of the host's memory.
+    /// Allocations, arrays, imports, registered ranges of guest RAM, and modules for whose
+    /// variables or heap the back end makes an object of the host's memory.
     allocations: Allocations = 4096, QuotaAllocations;
     /// Command buffers, each of which has a thread on the host.
     command_buffers: CommandBuffers = 64, QuotaCommandBuffers;

@@ -124,7 +124,7 @@ statistics! {
     busy_ns: Counter as "busy_seconds",
     /// Time in which kernels were under way, added up over command buffers.
     kernel_ns: Counter as "kernel_seconds",
-    /// GPU memory in use, in bytes, with arrays.
+    /// GPU memory in use, in bytes, including arrays.
     memory_used_bytes: Gauge as "memory_used_bytes",
     /// Largest amount of GPU memory ever in use, in bytes.
     memory_peak_bytes: Peak as "memory_peak_bytes",

@@ -68,7 +68,7 @@ statuses! {
     /// The session would have more GPU memory than its limit allows. Detail: how many MiB of the
     /// limit are still free.
     QuotaBytes = 12, "the session's memory quota is exhausted";
-    /// The session would have more allocations, arrays counted with them, than its limit allows.
+    /// The session would have more allocations and arrays than its limit allows.
     /// Detail: the limit.
     QuotaAllocations = 13, "the session's quota of allocations and arrays is exhausted";
     /// The session would have more command buffers than its limit allows. Detail: the limit.

@@ -290,8 +290,8 @@ impl Driver {
             .collect()
     }
 
-    /// Waits for the work of a context, because something of it is destroyed. Ends the process
-    /// instead, if nothing is to wait so.
+    /// Waits for the work of a context before something of it is destroyed. With `PROMPT`, aborts
+    /// the process instead of waiting.
     pub(crate) fn await_work_of(&self, context: usize, what: &str) {
         for queue in self.queues(Some(context)) {
             let end = queue.end();

@@ -294,8 +294,8 @@ pub struct Sampling {
 }
 
 /// A texture or a surface. It holds the array of which it is made: the session pays for that array
-/// at least as long as the texture exists. It ends when it is dropped; kernels that still use it
-/// then fault, or read what nobody else has.
+/// at least as long as the texture exists. It ends when it is dropped. Kernels under way may still
+/// read it; kernels launched later fault, or read only memory of their own session.
 pub trait Texture: Send + Sync {
     /// Returns the number that kernels get as a parameter.
     fn object(&self) -> u64;

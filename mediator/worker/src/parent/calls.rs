@@ -254,9 +254,8 @@ impl SpareThread {
 }
 
 impl Drop for SpareThread {
-    /// Waits for the thread: one that still runs while the process ends may use what a library's
-    /// end has taken down. Only the thread itself, if it has the last reference to its worker, does
-    /// not wait.
+    /// Waits for the thread: if it still ran while the process exits, it could use what a library
+    /// has already torn down. If the thread itself drops the last reference, it does not wait.
     fn drop(&mut self) {
         self.socket.shut_down();
         let own = std::thread::current().id();

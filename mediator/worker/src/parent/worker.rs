@@ -82,7 +82,7 @@ pub(super) struct Worker {
     halted: OnceLock<Instant>,
     /// Whether the VMM is ending it.
     closing: AtomicBool,
-    /// Ends after the process, as fields are dropped after `drop`.
+    /// Dropped after the worker process has ended: fields are dropped after `drop` returns.
     spare: Mutex<Option<SpareThread>>,
 }
 

@@ -36,8 +36,8 @@ pub fn schema() -> serde_json::Value {
 ///
 /// # Errors
 /// A usage failure if a file cannot be read, is not a report of this format, or is that of a run
-/// that failed, and if the reports have no cell whose times can be compared; a report failure
-/// if the result cannot be written.
+/// that failed without naming programs; also if nothing changed and no cell has times that can be
+/// compared. A report failure if the result cannot be written.
 pub fn run(
     schema: &str,
     [before, after]: [&Path; 2],

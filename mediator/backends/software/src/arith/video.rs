@@ -1,7 +1,7 @@
 //! Arithmetic of pairs of half-words and of quads of bytes (PTX ISA, "SIMD Video Instructions").
 
 crate::modifiers::modifiers! {
-    /// What such an instruction does with each two elements: by its name without the number of
+    /// What such an instruction does with each pair of elements: by its name without the number of
     /// elements, or by the comparison of `vset`, whose result is 1 or 0.
     PackedOperation {
         /// `a + b`
@@ -34,7 +34,11 @@ crate::modifiers::modifiers! {
 impl PackedOperation {
     /// Returns whether it is a comparison.
     pub const fn compares(self) -> bool {
-        self as u64 >= Self::Equal as u64
+        use PackedOperation::{Equal, Less, LessOrEqual, More, MoreOrEqual, NotEqual};
+        matches!(
+            self,
+            Equal | NotEqual | Less | LessOrEqual | More | MoreOrEqual
+        )
     }
 
     #[inline]
@@ -59,7 +63,7 @@ impl PackedOperation {
 /// How an instruction works on words of packed elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packed {
-    /// What is done with each two elements.
+    /// What is done with each pair of elements.
     pub operation: PackedOperation,
     /// Whether elements are bytes, not half-words.
     pub bytes: bool,
@@ -101,7 +105,7 @@ impl Packed {
         }
     }
 
-    /// Works on each two elements of `a` and `b`. `c` takes part if results are accumulated.
+    /// Works on each pair of elements of `a` and `b`. `c` takes part if results are accumulated.
     #[inline]
     pub fn apply(self, a: u32, b: u32, c: u32) -> u32 {
         let bits = if self.bytes { 8 } else { 16 };

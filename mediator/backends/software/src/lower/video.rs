@@ -1,5 +1,5 @@
-//! Packed half-words and bytes (PTX ISA, "SIMD Video Instructions"). Operands without selectors and
-//! masks: others are not understood.
+//! Packed half-words and bytes (PTX ISA, "SIMD Video Instructions"). Operands with
+//! selectors or masks are refused.
 
 use super::form::Form;
 use super::lowering::Lowering;
