@@ -117,10 +117,10 @@ fn outcomes(before: &Report, after: &Report) -> Vec<OutcomeChange> {
     let mut changes = Vec::new();
     for (cells, other, is_before) in [(&before.cells, after, true), (&after.cells, before, false)] {
         for cell in cells {
-            let Some(missing) = other.missing(&cell.workload, &cell.mechanism) else {
+            let Some((outcome, why)) = other.failing(&cell.workload, &cell.mechanism) else {
                 continue;
             };
-            let failed = printable(&format!("{}: {}", missing.outcome, missing.reason));
+            let failed = printable(&format!("{outcome}: {why}"));
             let (before, after) = match is_before {
                 true => (passed(), failed),
                 false => (failed, passed()),
@@ -467,9 +467,9 @@ mod tests {
         let mut after = report(&FIRST, 1.0);
         after.cells.clear();
         after.missing.push(Missing {
-            workload: "copy-in".to_owned(),
+            workload: Some("copy-in".to_owned()),
             mechanism: None,
-            outcome: "failed".to_owned(),
+            outcome: Some("failed".to_owned()),
             reason: "wrong\x1b result".to_owned(),
         });
         let text = compare(&before, &after);

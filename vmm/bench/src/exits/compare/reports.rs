@@ -23,18 +23,18 @@ pub struct Report {
     pub passed: bool,
     pub result: String,
     pub cells: Vec<Cell>,
-    /// Only `bench suite` has it.
     #[serde(default)]
     pub missing: Vec<Missing>,
 }
 
-/// A program that did not pass.
+/// A program that did not pass, or what `bench exits` did not measure.
 #[derive(Deserialize)]
 pub struct Missing {
-    pub workload: String,
+    pub workload: Option<String>,
     /// Absent if it was run by no mechanism.
     pub mechanism: Option<String>,
-    pub outcome: String,
+    /// What became of a program; only `bench suite` has it.
+    pub outcome: Option<String>,
     pub reason: String,
 }
 
@@ -92,11 +92,14 @@ const fn one() -> u64 {
 }
 
 impl Report {
-    /// Returns what a program that did not pass did by a mechanism.
-    pub fn missing(&self, workload: &str, mechanism: &str) -> Option<&Missing> {
-        self.missing.iter().find(|missing| {
+    /// Returns what became of a program that did not pass by a mechanism, and why.
+    pub fn failing(&self, workload: &str, mechanism: &str) -> Option<(&str, &str)> {
+        self.missing.iter().find_map(|missing| {
             let by = missing.mechanism.as_deref();
-            missing.workload == workload && by.is_none_or(|by| by == mechanism)
+            let is_it = missing.workload.as_deref() == Some(workload)
+                && by.is_none_or(|by| by == mechanism);
+            let outcome = missing.outcome.as_deref().filter(|_| is_it)?;
+            Some((outcome, &*missing.reason))
         })
     }
 }
@@ -104,7 +107,7 @@ impl Report {
 impl Missing {
     /// Returns whether the run passed all the same, as for a program that its recipe leaves out.
     fn is_expected(&self) -> bool {
-        matches!(&*self.outcome, "skipped" | "lacks")
+        matches!(self.outcome.as_deref(), None | Some("skipped" | "lacks"))
     }
 }
 
@@ -122,15 +125,17 @@ impl Cell {
 /// A usage failure if the file cannot be read, has another schema, or is the report of a run that
 /// failed without saying which programs did.
 pub fn read(path: &Path, wanted: &str, option: &str) -> Result<Report, Failure> {
-    let name = path.display();
     let text = fs::read(path).map_err(|e| {
-        Failure::new(
-            Code::Usage,
-            format!("cannot read report {name} of {option}"),
-            e,
-        )
+        let message = format!("cannot read report {} of {option}", path.display());
+        Failure::new(Code::Usage, message, e)
     })?;
-    let value: Value = serde_json::from_slice(&text).map_err(|e| no_report(path, e))?;
+    parse(&text, path, wanted, option)
+}
+
+/// Returns the report in `text`, which is that of the file `path`, as [`read`] does.
+fn parse(text: &[u8], path: &Path, wanted: &str, option: &str) -> Result<Report, Failure> {
+    let name = path.display();
+    let value: Value = serde_json::from_slice(text).map_err(|e| no_report(path, e))?;
     let schema = value.get("schema").and_then(Value::as_str);
     if schema != Some(wanted) {
         let other = schema.map_or_else(|| "none".to_owned(), printable);
@@ -158,4 +163,41 @@ fn no_report(path: &Path, error: serde_json::Error) -> Failure {
 /// trusted.
 pub fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(160).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a report says of a run in which something is missing.
+    fn read_with(passed: bool, missing: &str) -> Result<Report, Failure> {
+        let host = r#"{"kvm": "svm", "kernel": "Linux", "cpu": "a processor", "cpus": 2}"#;
+        let text = format!(
+            r#"{{"schema": "s", "causeway": "1", "host": {host}, "backend": "software",
+                "passed": {passed}, "result": "ended", "cells": [], "missing": [{missing}]}}"#
+        );
+        parse(text.as_bytes(), Path::new("a.json"), "s", "--compare")
+    }
+
+    #[test]
+    fn reports_of_both_benchmarks_are_read_and_only_named_failures_excuse_one() {
+        let left_out = r#"{"mechanism": "all", "what": "everything", "workload": null,
+            "size": null, "unit": "", "reason": "no GPU"}"#;
+        let failed = r#"{"workload": "a/b", "mechanism": "process", "outcome": "failed",
+            "reason": "wrong"}"#;
+        let skipped = r#"{"workload": "a/b", "outcome": "skipped", "reason": "slow"}"#;
+        let report = read_with(true, left_out).unwrap();
+        assert!(report.failing("a/b", "process").is_none());
+        let report = read_with(false, &format!("{failed}, {skipped}")).unwrap();
+        assert_eq!(report.failing("a/b", "process"), Some(("failed", "wrong")));
+        assert_eq!(report.failing("a/b", "guest"), Some(("skipped", "slow")));
+        for others in ["", left_out, skipped] {
+            let refused = read_with(false, others).err().unwrap();
+            assert!(
+                refused.text().contains("did not pass"),
+                "{}",
+                refused.text()
+            );
+        }
+    }
 }
