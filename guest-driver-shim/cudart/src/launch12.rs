@@ -47,9 +47,9 @@ fn attributed(it: LaunchConfiguration, function: usize, arguments: usize) -> Ans
     with_attributes(it, function, arguments).map_err(|code| error_of(code, it.grid, it.block))
 }
 
-/// Returns what a launch of this shape that failed with `code` answers. NVIDIA's runtime
-/// checks the shape first, and returns this error whatever else is wrong, except for an unknown
-/// function. Here the shape is checked only after a failure, so that valid launches are not delayed.
+/// Returns what a launch of this shape that failed with `code` answers. NVIDIA's runtime checks the
+/// shape first, and returns this error whatever else is wrong, except for an unknown function. Here
+/// the shape is checked only after a failure, so that valid launches are not delayed.
 #[cold]
 fn error_of(code: Code, grid: Dim3, block: Dim3) -> Code {
     let may_be_the_shape = [
