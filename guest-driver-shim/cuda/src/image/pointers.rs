@@ -41,11 +41,12 @@ pub(super) struct Defined {
     pub(super) is_local: bool,
 }
 
-/// Returns the text with pointers for managed variables, and those that it defines; `None` if it
-/// has none, or is malformed. Lines keep their numbers.
+/// Returns the text with pointers for managed variables, and the managed variables that the text
+/// defines. Returns `None` if the text uses no managed variables. The compiler's messages about the
+/// new text have the line numbers of the old one.
 ///
 /// # Errors
-/// The text has something that cannot be expressed with pointers: this says what.
+/// Pointers cannot express a part of the text, or a declaration does not end. The error says which.
 pub(super) fn with_pointers(text: &str) -> Result<Option<(String, Vec<Defined>)>, String> {
     // Most modules have none.
     if !text.contains(".managed") {

@@ -254,8 +254,9 @@ impl SpareThread {
 }
 
 impl Drop for SpareThread {
-    /// Waits for the thread: if it still ran while the process exits, it could use what a library
-    /// has already torn down. If the thread itself drops the last reference, it does not wait.
+    /// Waits until the thread has ended. A thread that runs while the process exits could use
+    /// something that a library has already destroyed. The thread cannot wait for itself, so this
+    /// returns at once if the thread dropped the last reference to its worker.
     fn drop(&mut self) {
         self.socket.shut_down();
         let own = std::thread::current().id();

@@ -1,7 +1,7 @@
 //! Objects that are dropped when a context has no work: arrays.
 //!
-//! The driver destroys an array only when all work of its context is done, and while it waits,
-//! no thread can launch anything in the context (seen with driver 580 on an H200). All address
+//! The driver destroys an array only when all work of its context is done. While it waits, no
+//! thread can launch anything in the context (seen with driver 580 on an H200). All address
 //! spaces of a VM share a context: a kernel of one process of the guest that never ends would hold
 //! up all others. So arrays are put aside, and dropped at a moment when no queue of the context has
 //! work.
@@ -146,7 +146,7 @@ impl Idle {
     #[cold]
     fn collect_within(&self, patience: Duration) {
         self.asked.store(true, Ordering::SeqCst);
-        // Whoever has the turn looks again.
+        // A thread that finds the turn taken returns: the thread that has the turn looks again.
         while self.asked.load(Ordering::SeqCst)
             && let Some(mut last) = self.turn.try_lock()
         {

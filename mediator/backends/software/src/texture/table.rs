@@ -88,10 +88,10 @@ struct Charged {
 causeway_memory::debug_fields!(Charged { entry });
 
 /// A snapshot of the textures and surfaces of an address space. A launch keeps entries that have
-/// ended meanwhile; the session is charged for these as for others, so it has no more of them than
-/// its quota has objects: 8,192, of some 200 bytes each. Tables are in no quota. A command buffer
-/// has one launch at a time, and its table takes some 32 bytes for each entry: 256 KiB for each of
-/// the quota's command buffers.
+/// ended since it began. The session is charged for these, too, so its quota of objects bounds
+/// them: by default 8,192 entries, of about 200 bytes each. No quota counts the tables themselves.
+/// A command buffer runs one launch at a time, and a table takes about 32 bytes for each entry, so
+/// each command buffer can hold up to 256 KiB.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TextureTable {
     entries: BTreeMap<u64, Arc<Charged>>,
