@@ -28,12 +28,18 @@ pub fn answer_of(result: u32) -> Answer {
 pub fn record(outcome: Answer) -> u32 {
     match outcome {
         Ok(()) => 0,
-        Err(Code::NOT_READY) => Code::NOT_READY.0,
-        Err(Code(code)) => {
-            LAST.set(code);
-            code
-        }
+        Err(code) => remember(code),
     }
+}
+
+// Apart, so that a call that succeeds keeps no registers for this.
+#[cold]
+#[inline(never)]
+fn remember(Code(code): Code) -> u32 {
+    if code != Code::NOT_READY.0 {
+        LAST.set(code);
+    }
+    code
 }
 
 #[unsafe(no_mangle)]

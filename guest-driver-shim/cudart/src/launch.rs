@@ -19,9 +19,6 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// One thread.
-    pub const NONE: Self = Self::new(Dim3::ONE, Dim3::ONE, 0, 0);
-
     pub const fn new(grid: Dim3, block: Dim3, shared_bytes: usize, stream: usize) -> Self {
         Self {
             grid,

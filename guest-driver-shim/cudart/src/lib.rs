@@ -56,6 +56,7 @@ mod missing;
 mod node;
 mod planes;
 mod properties;
+mod pushed;
 mod registry;
 mod resource;
 mod shapes;
