@@ -16,7 +16,7 @@ use crate::device_memory::MemoryAccount;
 use crate::driver::{ArrayObject, Context, CudaError, code};
 use crate::error::{failed, refused};
 use crate::gpu::Gpu;
-use crate::space::idle::DroppedIdle;
+use crate::idle::DroppedIdle;
 use crate::space::state::SpaceState;
 
 /// A block of elements, as GPUs keep them: bytes in a row, and rows.

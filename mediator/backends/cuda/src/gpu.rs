@@ -17,11 +17,11 @@ use crate::gate::Gate;
 use crate::guest_ram::GuestRams;
 use crate::host_memory::HostChunk;
 use crate::host_registration::Registrar;
+use crate::idle::Idle;
 use crate::others::Others;
 use crate::output::Output;
 use crate::pool::Pool;
 use crate::repeats::Repeats;
-use crate::space::idle::Idle;
 use crate::support::Support;
 use crate::words::Words;
 

@@ -26,6 +26,7 @@ mod gpu;
 mod guest_ram;
 mod host_memory;
 mod host_registration;
+mod idle;
 mod image;
 mod keep_alive;
 mod marks;

@@ -14,11 +14,11 @@ use crate::driver::{
 use crate::gpu::Gpu;
 use crate::guest_ram::GuestRams;
 use crate::host_registration::has_same_addresses;
+use crate::idle::Idle;
 use crate::others::Others;
 use crate::output::Output;
 use crate::pool::Pool;
 use crate::repeats::Repeats;
-use crate::space::idle::Idle;
 use crate::support::{Attribute, Support};
 use crate::words::Words;
 

@@ -1,7 +1,6 @@
 //! Address spaces: the mappings of a guest, in which its kernels and queues work.
 
 pub(crate) mod deferred;
-pub(crate) mod idle;
 pub(crate) mod lookup;
 pub(crate) mod mapping;
 mod reader;

@@ -92,7 +92,7 @@ impl Enqueuer {
     }
 
     /// Forgets addresses that may have lost rights. The caller calls this for each submission,
-    /// after [`Idle::announce`](crate::space::idle::Idle::announce) has announced it.
+    /// after [`Idle::announce`](crate::idle::Idle::announce) has announced it.
     pub(crate) fn refresh(&mut self) {
         self.lookup.refresh(&self.state.table);
     }

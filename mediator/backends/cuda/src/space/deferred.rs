@@ -80,7 +80,7 @@ impl Progress {
     }
 
     /// Returns whether a submission was announced that the driver does not have yet.
-    pub(super) fn is_submitting(&self) -> bool {
+    pub(crate) fn is_submitting(&self) -> bool {
         self.submitting().is_some()
     }
 

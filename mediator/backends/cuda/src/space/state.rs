@@ -7,12 +7,12 @@ use std::time::Duration;
 use causeway_mediator::backend::BackendError;
 
 use super::deferred::DeferredDrops;
-use super::idle::Idle;
 use super::reader::Reader;
 use super::table::Table;
 use crate::driver::{CudaError, Stream, StreamMaker};
 use crate::error::failed;
 use crate::gpu::Gpu;
+use crate::idle::Idle;
 use crate::words::Words;
 
 /// How long work may go on after the session has ended, before the back end abandons it as work

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::deferred::Progress;
 use crate::driver::{Context, Stream};
+use crate::space::deferred::Progress;
 
 /// How long queues are held up so that the context may come to have no work.
 const HELD_MAX: Duration = Duration::from_millis(10);
