@@ -36,7 +36,7 @@ const COMMON: [(u32, i32); 16] = [
 
 /// Attributes of things that this library does not do, whatever the GPU can, with the values that
 /// say so.
-const ABSENT: [(u32, u32); 21] = [
+const ABSENT: [(u32, u32); 22] = [
     // The guest's process has the device for itself: compute mode "default".
     (20, 20),
     // Sizes of textures of mipmapped arrays.
@@ -55,10 +55,11 @@ const ABSENT: [(u32, u32); 21] = [
     (100, 100),
     (104, 105),
     (107, 110),
-    // Sparse arrays, semaphores of other APIs, RDMA.
+    // Sparse arrays, semaphores of other APIs, RDMA, pools of others, arrays mapped later.
     (112, 112),
     (114, 114),
-    (116, 121),
+    (116, 119),
+    (121, 121),
     // DMA-BUF.
     (124, 124),
     // NUMA memory, multicast, other APIs, decompression, memory of the host by `cuMemCreate`.
@@ -256,6 +257,8 @@ mod tests {
         let facts = Facts::new(facts, all);
         assert_eq!(facts.attribute(128), Some(1), "fabric handles");
         assert_eq!(facts.attribute(132), Some(0), "multicast");
+        assert_eq!(facts.attribute(120), Some(7), "clusters");
+        assert_eq!(facts.attribute(121), Some(0), "arrays mapped later");
         assert_eq!(facts.attribute(119), Some(1), "pools of others");
         assert_eq!(facts.attribute(125), Some(1), "events of others");
         assert_eq!(facts.attribute(1), Some(7));
