@@ -342,7 +342,7 @@ extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> u32 
         }
         let stream = stream::find(driver, context, stream)?;
         let owner = driver.owner_of(event);
-        let event = find(owner, event)?;
+        let event = find(owner, event).inspect_err(|_| stream.invalidate_capture())?;
         if owner.ordinal != driver.ordinal {
             return wait_across(driver, &stream, &event, flags);
         }

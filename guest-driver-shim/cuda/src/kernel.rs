@@ -202,13 +202,19 @@ impl Kernel {
     #[inline]
     pub(crate) fn check_shape(&self, shape: LaunchShape) -> Answer {
         let threads = self.limits.check(shape)?;
-        if shape.shared_bytes > self.amount(attribute::DYNAMIC_SHARED_BYTES_MAX) {
+        if self.exceeds_shared(shape) {
             return Err(Code::INVALID_VALUE);
         }
         match threads > self.amount(attribute::BLOCK_THREADS_MAX) {
             true => Err(self.too_many(threads)),
             false => Ok(()),
         }
+    }
+
+    /// Returns whether a block would have more dynamic shared memory than the kernel may have.
+    #[inline]
+    pub(crate) fn exceeds_shared(&self, shape: LaunchShape) -> bool {
+        shape.shared_bytes > self.amount(attribute::DYNAMIC_SHARED_BYTES_MAX)
     }
 
     /// Returns why `threads` threads of a block are too many: there are not so many registers, or

@@ -67,7 +67,11 @@ fn launch(driver: &Driver, context: &Context, request: Request) -> Answer {
     if kernel.owner.context != 0 && kernel.owner.context != stream.context {
         return Err(Code::INVALID_HANDLE);
     }
-    kernel.check_shape(request.shape)?;
+    if let Err(code) = kernel.check_shape(request.shape) {
+        let (kernel, stream) = (Arc::clone(kernel), Arc::clone(stream));
+        drop(locked);
+        return Err(refused(&kernel, &stream, request, code));
+    }
     let is_watched = stream.is_default && driver.captures.are_any();
     if request.options != LaunchOptions::PLAIN || is_watched || stream.is_capturing() {
         let (kernel, stream) = (Arc::clone(kernel), Arc::clone(stream));
@@ -88,6 +92,22 @@ fn launch(driver: &Driver, context: &Context, request: Request) -> Answer {
     written.map_err(|error| ring.refused(driver, &error))
 }
 
+/// Ends the stream's capture as invalid, as NVIDIA's driver does when a launch is refused. Returns
+/// the call's error: a cooperative launch with more shared memory than the kernel may have is one
+/// of which no block can run, outside of captures.
+#[cold]
+fn refused(kernel: &Kernel, stream: &Stream, request: Request, code: Code) -> Code {
+    let is_cooperative = request.options.flags & launch_flags::COOPERATIVE != 0;
+    if stream.is_capturing() {
+        stream.invalidate_capture();
+        return code;
+    }
+    match is_cooperative && kernel.exceeds_shared(request.shape) {
+        true => Code::COOPERATIVE_LAUNCH_TOO_LARGE,
+        false => code,
+    }
+}
+
 /// Launches a kernel where more has to be looked at than a launch usually needs.
 fn launch_checked(
     driver: &Driver,
@@ -98,7 +118,8 @@ fn launch_checked(
     let shape = request.shape;
     let options = match request.options == LaunchOptions::PLAIN {
         true => request.options,
-        false => checked_options(driver, &kernel, shape, request.options)?,
+        false => checked_options(driver, &kernel, shape, request.options)
+            .map_err(|code| refused(&kernel, stream, request, code))?,
     };
     if stream.is_capturing() {
         let work = Work::Launch {
@@ -132,7 +153,7 @@ fn checked_options(
     if options.flags & launch_flags::COOPERATIVE != 0 {
         check_cooperative(driver, kernel, shape)?;
     }
-    check_cluster(driver, options.cluster)?;
+    check_cluster(driver, shape.grid, options.cluster)?;
     match driver.has(features::LAUNCH_OPTIONS) {
         true => Ok(options),
         false if blocks_of(options.cluster) > 1 => Err(Code::NOT_SUPPORTED),
@@ -148,9 +169,11 @@ pub(crate) fn blocks_of(sides: [u32; 3]) -> u64 {
         .fold(1, u64::saturating_mul)
 }
 
-/// Refuses clusters that have more blocks than those of the device.
-pub(crate) fn check_cluster(driver: &Driver, cluster: [u32; 3]) -> Answer {
-    match blocks_of(cluster) <= cluster_blocks_max(driver) {
+/// Refuses clusters that do not divide the grid, or have more blocks than those of the device.
+pub(crate) fn check_cluster(driver: &Driver, grid: [u32; 3], cluster: [u32; 3]) -> Answer {
+    let divides = |(blocks, side): (u32, u32)| side != 0 && blocks.is_multiple_of(side);
+    let is_whole = cluster == [0; 3] || grid.into_iter().zip(cluster).all(divides);
+    match is_whole && blocks_of(cluster) <= cluster_blocks_max(driver) {
         true => Ok(()),
         false => Err(Code::INVALID_CLUSTER_SIZE),
     }

@@ -328,7 +328,7 @@ extern "C" fn cuOccupancyMaxActiveClusters(
         let given = configuration.get()?;
         let kernel = function::find_given(driver, function)?;
         let cluster = launch::check_attributes(&given)?.cluster;
-        launch::check_cluster(driver, cluster)?;
+        launch::check_cluster(driver, given.grid, cluster)?;
         kernel.check_shape(shape_of(&given))?;
         let blocks = resident_blocks(driver, &kernel, shape_of(&given))?;
         // Without clusters, there are no blocks.

@@ -282,6 +282,55 @@ fn cooperative_grids_must_fit_the_device() {
     assert_eq!(cuModuleUnload(module), 0);
 }
 
+#[test]
+fn a_refused_launch_ends_the_capture_of_its_stream() {
+    start();
+    let module = module(KERNELS);
+    let bounded = function(module, c"bounded");
+    let (mut stream, mut graph) = (0, 0);
+    assert_eq!(cuStreamCreate(&raw mut stream, 1), 0);
+    let plain = |threads, shared_bytes| {
+        let parameters = null();
+        cuLaunchKernel(
+            bounded,
+            1,
+            1,
+            1,
+            threads,
+            1,
+            1,
+            shared_bytes,
+            stream,
+            parameters,
+            null(),
+        )
+    };
+    let together = |blocks, shared_bytes| {
+        cuLaunchCooperativeKernel(bounded, blocks, 1, 1, 1, 1, 1, shared_bytes, stream, null())
+    };
+    let refused: [(&dyn Fn() -> u32, u32); 5] = [
+        (&|| plain(0, 0), INVALID_VALUE),
+        (&|| plain(5000, 0), INVALID_VALUE),
+        (&|| plain(1, 1 << 30), INVALID_VALUE),
+        (&|| together(1, 1 << 30), INVALID_VALUE),
+        (&|| together(1 << 30, 0), COOPERATIVE_LAUNCH_TOO_LARGE),
+    ];
+    for (launched, code) in refused {
+        assert_eq!(cuStreamBeginCapture_v2(stream, 2), 0);
+        assert_eq!(plain(1, 0), 0);
+        assert_eq!(launched(), code);
+        assert_eq!(plain(1, 0), STREAM_CAPTURE_INVALIDATED);
+        assert_eq!(
+            cuStreamEndCapture(stream, &raw mut graph),
+            STREAM_CAPTURE_INVALIDATED
+        );
+    }
+    // Without a capture, no block of such a launch can run.
+    assert_eq!(together(1, 1 << 30), COOPERATIVE_LAUNCH_TOO_LARGE);
+    assert_eq!(cuStreamSynchronize(stream), 0);
+    assert_eq!(cuModuleUnload(module), 0);
+}
+
 /// Each block adds to a word, and waits until all have.
 const MEETING: &str = ".visible .entry meet(.param .u64 to)
 {

@@ -18,6 +18,7 @@ pub const LAUNCH_OUT_OF_RESOURCES: u32 = 701;
 pub const COOPERATIVE_LAUNCH_TOO_LARGE: u32 = 720;
 pub const NOT_PERMITTED: u32 = 800;
 pub const NOT_SUPPORTED: u32 = 801;
+pub const STREAM_CAPTURE_INVALIDATED: u32 = 901;
 pub const INVALID_CLUSTER_SIZE: u32 = 912;
 
 macro_rules! functions {

@@ -1,0 +1,79 @@
+// Clusters: blocks that read each other's shared memory, of sizes that the launch says and of one
+// that the kernel says; what the device cannot have is refused, and ends a capture.
+
+#include <cooperative_groups.h>
+
+#include "program.h"
+
+namespace groups = cooperative_groups;
+
+constexpr unsigned BLOCKS = 8, THREADS = 64;
+
+// Each thread adds what the threads with its number in all blocks of the cluster have.
+__device__ void add_up(unsigned *sums) {
+    __shared__ unsigned own[THREADS];
+    auto cluster = groups::this_cluster();
+    own[threadIdx.x] = blockIdx.x * THREADS + threadIdx.x;
+    cluster.sync();
+    unsigned sum = 0;
+    for (unsigned block = 0; block < cluster.num_blocks(); block++)
+        sum += cluster.map_shared_rank(own, block)[threadIdx.x];
+    // Shared memory ends with its block.
+    cluster.sync();
+    sums[blockIdx.x * THREADS + threadIdx.x] = sum;
+}
+
+__global__ void of_the_launch(unsigned *sums) { add_up(sums); }
+
+__global__ void __cluster_dims__(1, 1, 1) of_the_kernel(unsigned *sums) { add_up(sums); }
+
+cudaError_t launch(unsigned blocks, unsigned of_cluster, cudaStream_t stream, unsigned *sums) {
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {of_cluster, 1, 1};
+    cudaLaunchConfig_t configuration = {};
+    configuration.gridDim = blocks;
+    configuration.blockDim = THREADS;
+    configuration.stream = stream;
+    configuration.attrs = &attribute;
+    configuration.numAttrs = 1;
+    return cudaLaunchKernelEx(&configuration, of_the_launch, sums);
+}
+
+void verify_sums(const unsigned *sums, unsigned of_cluster) {
+    CHECK(cudaDeviceSynchronize());
+    for (unsigned at = 0; at < BLOCKS * THREADS; at++) {
+        unsigned first = at / THREADS / of_cluster * of_cluster, wanted = 0;
+        for (unsigned block = first; block < first + of_cluster; block++)
+            wanted += block * THREADS + at % THREADS;
+        verify(sums[at] == wanted, "the sum is wrong, with blocks in a cluster:", of_cluster);
+    }
+}
+
+int main() {
+    unsigned *sums;
+    cudaStream_t stream;
+    cudaDeviceProp device;
+    CHECK(cudaMallocManaged(&sums, BLOCKS * THREADS * sizeof *sums));
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaGetDeviceProperties(&device, 0));
+    const unsigned largest = device.clusterLaunch ? BLOCKS : 1;
+    for (unsigned of_cluster = 1; of_cluster <= largest; of_cluster *= 2) {
+        CHECK(launch(BLOCKS, of_cluster, stream, sums));
+        verify_sums(sums, of_cluster);
+    }
+    of_the_kernel<<<BLOCKS, THREADS>>>(sums);
+    verify_sums(sums, 1);
+    // Not whole clusters, and more than the device has.
+    const unsigned wrong[][2] = {{BLOCKS + 1, 2}, {2 * BLOCKS, 2 * BLOCKS}};
+    for (auto [blocks, of_cluster] : wrong) {
+        FAILS(launch(blocks, of_cluster, stream, sums), cudaErrorInvalidClusterSize);
+        cudaGraph_t graph;
+        CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+        FAILS(launch(blocks, of_cluster, stream, sums), cudaErrorInvalidClusterSize);
+        FAILS(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+    }
+    CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaFree(sums));
+    printf("clusters: right\n");
+}
