@@ -388,8 +388,13 @@ impl Memory {
                 stored.give_back(driver);
             }
             Backing::ImportedPiece(imported) => self.end_behind_work(driver, imported.memory),
+            Backing::Registered(Some(replaced)) => {
+                if let Err(code) = replaced.undo() {
+                    log::warn!("registered memory stays the device's: error {}", code.0);
+                }
+            }
             Backing::Imported { .. }
-            | Backing::Registered(_)
+            | Backing::Registered(None)
             | Backing::Mapped(_)
             | Backing::Variable
             | Backing::ManagedVariable(_)
@@ -399,6 +404,7 @@ impl Memory {
 
     /// Frees what was allocated in a context, whose work has ended.
     pub(crate) fn end_of_context(&self, driver: &Driver, context: usize) {
+        let _replacing = registered::replacing();
         let ended = self.regions.lock().take_of_context(context);
         for region in ended {
             self.give_back(driver, region);

@@ -2,6 +2,7 @@
 // Where NVIDIA's libraries answer, the error is theirs; what they do with handles that are gone is
 // undefined, and mostly the end of the program.
 
+#include <cstring>
 #include <functional>
 
 #include "program.h"
@@ -22,9 +23,15 @@ using Reset = std::function<void()>;
 
 void memory(const Reset &reset) {
     int *device, *managed, *host, value = 0;
+    static std::vector<char> pages(3 * 4096);
+    char *own = pages.data() + (4096 - (size_t)pages.data() % 4096), *seen;
     CHECK(cudaMalloc(&device, 1024));
     CHECK(cudaMallocManaged(&managed, 1024));
     CHECK(cudaMallocHost(&host, 1024));
+    CHECK(cudaHostRegister(own, 4096, cudaHostRegisterMapped));
+    FAILS(cudaHostRegister(own, 4096, 0), cudaErrorHostMemoryAlreadyRegistered);
+    CHECK(cudaHostGetDevicePointer((void **)&seen, own, 0));
+    strcpy(own, "mine");
     FAILS(cudaFree((char *)device + 16), cudaErrorInvalidValue);
     FAILS(cudaFree(host), cudaErrorInvalidValue);
     FAILS(cudaFreeHost(device), cudaErrorInvalidValue);
@@ -34,7 +41,10 @@ void memory(const Reset &reset) {
         CHECK(cudaFree(device));
         CHECK(cudaFree(managed));
         CHECK(cudaFreeHost(host));
+        CHECK(cudaHostUnregister(own));
     }
+    FAILS(cudaHostUnregister(own), cudaErrorHostMemoryNotRegistered);
+    verify(strcmp(own, "mine") == 0, "memory that was registered has lost its content", 0);
     FAILS(cudaMemcpy(&value, device, sizeof value, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
     FAILS(cudaMemset(device, 0, sizeof value), cudaErrorInvalidValue);
     FAILS(cudaFree(device), cudaErrorInvalidValue);

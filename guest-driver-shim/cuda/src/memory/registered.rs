@@ -6,12 +6,12 @@
 //! address. The program must not write to the memory during that call. Only whole pages are
 //! replaced: on a part of a page, other threads may write to what is beside the registered bytes.
 //! Children of `fork` share the replaced pages with the program. `cuMemHostUnregister` puts private
-//! pages in their place again.
+//! pages in their place again, and so does the end of the context in which it was registered.
 
 use std::io;
 
 use causeway_shim_linux::shim::{Access, Allocation, MemoryKind};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::regions::{Backing, Region};
 use crate::boundary::copy_bytes;
@@ -25,6 +25,11 @@ const PAGE_BYTES: u64 = 4096;
 /// Held while pages are replaced, in either direction.
 static REPLACING: Mutex<()> = Mutex::new(());
 
+/// Waits until no thread replaces pages. While the result lives, none does.
+pub(super) fn replacing() -> MutexGuard<'static, ()> {
+    REPLACING.lock()
+}
+
 /// Host memory of the device in the place of the program's pages.
 pub(crate) struct Replaced {
     _memory: Allocation<'static>,
@@ -34,7 +39,7 @@ pub(crate) struct Replaced {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemHostRegister_v2(address: u64, bytes: usize, flags: u32) -> u32 {
-    call_in_context(|driver, _| {
+    call_in_context(|driver, context| {
         let end = address.checked_add(bytes as u64);
         if address == 0 || bytes == 0 || flags & !15 != 0 || end.is_none() {
             return Err(Code::INVALID_VALUE);
@@ -56,7 +61,7 @@ extern "C" fn cuMemHostRegister_v2(address: u64, bytes: usize, flags: u32) -> u3
             bytes: bytes as u64,
             gpu: None,
             host: Some(address),
-            context: 0,
+            context: context.handle,
             flags,
             backing: Backing::Registered(None),
         });
@@ -69,7 +74,7 @@ extern "C" fn cuMemHostUnregister(address: u64) -> u32 {
     call_in_context(|driver, _| {
         let driver = driver.owner_at(address);
         let is_registered = |region: &Region| matches!(region.backing, Backing::Registered(_));
-        let _replacing = REPLACING.lock();
+        let _replacing = replacing();
         let mut regions = driver.memory.regions.lock();
         let taken = regions.take(address, is_registered);
         let is_other = address == 0 || regions.find(address).is_some();
@@ -98,7 +103,7 @@ fn is_mapped(address: u64, bytes: u64) -> bool {
 /// Returns the GPU's address of a registered region, which begins at `start`. Puts host memory of
 /// the device in the place of its pages if that is to be done yet.
 pub(super) fn show(driver: &Driver, start: u64, bytes: u64) -> Answer<u64> {
-    let _replacing = REPLACING.lock();
+    let _replacing = replacing();
     // Another thread may have asked, or unregistered the memory, before this one had the lock.
     let now = driver
         .memory
@@ -165,7 +170,7 @@ impl Replaced {
     }
 
     /// Puts private pages with the same content there again.
-    fn undo(self) -> Answer {
+    pub(super) fn undo(self) -> Answer {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let length = self.bytes as usize;
