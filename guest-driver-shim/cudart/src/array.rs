@@ -31,6 +31,10 @@ calls! {
         0 => Ok(()),
         _ => driver!(cuArrayDestroy(array)),
     };
+    fn cudaFreeMipmappedArray(array: usize) => match array {
+        0 => Ok(()),
+        _ => driver!(cuMipmappedArrayDestroy(array)),
+    };
     fn cudaArrayGetInfo(channels: Out<Channels>, extent: Out<Extent>, flags: Out<u32>,
                         array: usize) => {
         let it = describe(array)?;
