@@ -1,8 +1,8 @@
 //! What `<<<>>>` becomes: nvcc's code pushes the configuration of a launch, evaluates the
 //! arguments, and pops it in the function that launches (`crt/host_runtime.h`).
 //!
-//! What is seldom done is in functions of the same arguments, to which the others jump: they keep
-//! no registers for it.
+//! Rare cases have functions of their own, with the same arguments, so that the usual path saves no
+//! registers.
 
 use std::mem::MaybeUninit;
 
@@ -18,16 +18,16 @@ extern "C" fn __cudaPushCallConfiguration(
     shared_bytes: usize,
     stream: usize,
 ) -> u32 {
-    if pushed::push_first(Configuration::new(grid, block, shared_bytes, stream)) {
+    if pushed::push(Configuration::new(grid, block, shared_bytes, stream)) {
         return 0;
     }
-    push_inner(grid, block, shared_bytes, stream)
+    push_anyhow(grid, block, shared_bytes, stream)
 }
 
 #[cold]
 #[inline(never)]
-extern "C" fn push_inner(grid: Dim3, block: Dim3, shared_bytes: usize, stream: usize) -> u32 {
-    pushed::push_inner(Configuration::new(grid, block, shared_bytes, stream));
+extern "C" fn push_anyhow(grid: Dim3, block: Dim3, shared_bytes: usize, stream: usize) -> u32 {
+    pushed::push_anyhow(Configuration::new(grid, block, shared_bytes, stream));
     0
 }
 
@@ -38,24 +38,24 @@ extern "C" fn __cudaPopCallConfiguration(
     shared_bytes: &mut MaybeUninit<usize>,
     stream: &mut MaybeUninit<usize>,
 ) -> u32 {
-    match pushed::pop_first() {
+    match pushed::pop() {
         Some(it) => {
             give(&it, grid, block, shared_bytes, stream);
             0
         }
-        None => pop_inner(grid, block, shared_bytes, stream),
+        None => pop_anyhow(grid, block, shared_bytes, stream),
     }
 }
 
 #[cold]
 #[inline(never)]
-extern "C" fn pop_inner(
+extern "C" fn pop_anyhow(
     grid: &mut MaybeUninit<Dim3>,
     block: &mut MaybeUninit<Dim3>,
     shared_bytes: &mut MaybeUninit<usize>,
     stream: &mut MaybeUninit<usize>,
 ) -> u32 {
-    record(pushed::pop_inner().map(|it| give(&it, grid, block, shared_bytes, stream)))
+    record(pushed::pop_anyhow().map(|it| give(&it, grid, block, shared_bytes, stream)))
 }
 
 #[inline]

@@ -1,183 +1,222 @@
-//! The configurations of a thread's launches whose arguments are being evaluated. Most threads ever
-//! have one, which every launch writes and reads.
+//! The configurations of a thread's launches whose arguments are being evaluated. Most threads
+//! never have more than one, which every launch writes and reads.
 //!
 //! In a shared library, `thread_local!` calls the dynamic linker for an address ("ELF Handling For
-//! Thread-Local Storage", the general dynamic model), which costs more than all else here. So the
-//! outermost is in the static block of a thread, at an offset that is fixed when the library is
-//! loaded (the initial exec model). rustc has no stable option for that model.
-//!
-//! With this, all variables of this kind that the library has get into the static block, in which
-//! the dynamic linker keeps little room for libraries that are loaded later (glibc: 1,664 bytes for
-//! all of them). So what is seldom needed is elsewhere.
+//! Thread-Local Storage", the general dynamic model), which would cost more than all else here. The
+//! static block of a thread, which needs no call, has little room for libraries that are loaded
+//! later: a program could not load many with a runtime in each. So the configurations are in a
+//! table, in which a thread finds its row by its thread pointer. A thread whose row is another's
+//! does what other libraries do.
 
-use std::arch::{asm, global_asm};
+use std::arch::asm;
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use causeway_cuda_abi::error::Answer;
 use parking_lot::Mutex;
 
 use crate::error::MISSING_CONFIGURATION;
 use crate::launch::Configuration;
+use crate::shapes::Dim3;
 
-/// In the static block: it begins as zeros.
-#[repr(C, align(64))]
+/// Rows of the table, a power of two.
+const ROWS: usize = 64;
+
+/// What a thread has pushed. If the thread ends before it has popped all, the next one with this
+/// thread pointer begins above that.
 struct Pushed {
     count: Cell<usize>,
     /// The outermost, if there is any.
     first: Cell<Configuration>,
 }
 
-const BYTES: usize = 64;
-const _: () = assert!(size_of::<Pushed>() == BYTES && align_of::<Pushed>() == BYTES);
+impl Pushed {
+    const fn none() -> Self {
+        Self {
+            count: Cell::new(0),
+            first: Cell::new(Configuration::new(Dim3::ONE, Dim3::ONE, 0, 0)),
+        }
+    }
+}
 
-global_asm!(
-    ".pushsection .tbss.causeway_cudart_pushed, \"awT\", @nobits",
-    ".balign {bytes}",
-    ".hidden causeway_cudart_pushed",
-    ".globl causeway_cudart_pushed",
-    "causeway_cudart_pushed: .zero {bytes}",
-    ".popsection",
-    bytes = const BYTES,
-);
+/// A row of the table: a cache line.
+#[repr(align(64))]
+struct Row {
+    /// Thread pointer of the thread whose row it is: the first that wanted it; 0 before.
+    owner: AtomicUsize,
+    pushed: Pushed,
+}
 
-/// The inner ones of each thread that has some, by the address of its [`Pushed`]. It is no variable
-/// of a thread, so that destructors of a thread can still launch.
+// SAFETY: only the thread with the thread pointer in `owner`, which does not change once it is set,
+// accesses `pushed`. No two threads have the same one at the same time: the later one gets it from
+// the C library when the earlier one has ended.
+unsafe impl Sync for Row {}
+
+static TABLE: [Row; ROWS] = [const {
+    Row {
+        owner: AtomicUsize::new(0),
+        pushed: Pushed::none(),
+    }
+}; ROWS];
+
+thread_local! {
+    /// Of a thread that has no row. It needs no destructor, so that destructors of a thread can
+    /// still launch.
+    static PUSHED: Pushed = const { Pushed::none() };
+}
+
+/// The inner configurations of each thread that has some, by its thread pointer. They are not
+/// thread-local: their destructor could run before others that launch.
 static INNER: Mutex<BTreeMap<usize, Vec<Configuration>>> = Mutex::new(BTreeMap::new());
 
-/// Calls `operation` with the thread's own.
+/// Returns the thread pointer, which no other living thread has; never 0.
 #[inline]
-fn with<R>(operation: impl FnOnce(&Pushed) -> R) -> R {
-    let pushed: *const Pushed;
-    // SAFETY: the two instructions of the initial exec model read the thread's pointer and the
-    // offset of the variable from it. They change flags and nothing else.
+fn thread() -> usize {
+    let thread;
+    // SAFETY: the first word of the segment is the thread pointer ("ELF Handling For Thread-Local
+    // Storage", x86-64). It does not change while the thread runs, so that the result is always the
+    // same (`pure`, `nomem`).
     unsafe {
-        asm!(
-            "mov {pushed}, fs:[0]",
-            "add {pushed}, [rip + causeway_cudart_pushed@GOTTPOFF]",
-            pushed = out(reg) pushed,
-            options(pure, nomem, nostack),
-        );
+        asm!("mov {}, fs:[0]", out(reg) thread, options(pure, nomem, nostack, preserves_flags));
     }
-    // SAFETY: the thread's variable lives as long as the thread, which alone has its address here
-    // and only during this call. Size and alignment are those above, and zeros are a value of each
-    // field.
-    operation(unsafe { &*pushed })
+    thread
 }
 
-/// Keeps a configuration until it is popped, if it is the outermost. Returns whether it is; if not,
-/// [`push_inner`] keeps it.
+/// Returns the row in which a thread's configurations are, or would be if it were its own.
 #[inline]
-pub fn push_first(configuration: Configuration) -> bool {
-    with(|pushed| {
-        let is_first = pushed.count.get() == 0;
-        if is_first {
+fn row_of(thread: usize) -> &'static Row {
+    // Stacks of threads begin some pages behind each other.
+    &TABLE[(thread >> 12) % ROWS]
+}
+
+/// Returns what the thread has pushed, if it has a row.
+#[inline]
+fn own() -> Option<&'static Pushed> {
+    let thread = thread();
+    let row = row_of(thread);
+    (row.owner.load(Ordering::Relaxed) == thread).then_some(&row.pushed)
+}
+
+/// Keeps a configuration until it is popped, if that is easy. Otherwise, [`push_anyhow`] does.
+#[inline]
+pub fn push(configuration: Configuration) -> bool {
+    match own() {
+        Some(pushed) if pushed.count.get() == 0 => {
             pushed.first.set(configuration);
             pushed.count.set(1);
+            true
         }
-        is_first
-    })
+        _ => false,
+    }
 }
 
-/// Takes back the configuration that was pushed last, if it is the outermost. If there is none or
-/// it is not, [`pop_inner`] knows.
+/// Takes back the configuration that was pushed last, if that is easy. Otherwise, [`pop_anyhow`]
+/// does.
 #[inline]
-pub fn pop_first() -> Option<Configuration> {
-    with(|pushed| {
-        (pushed.count.get() == 1).then(|| {
-            pushed.count.set(0);
-            pushed.first.get()
-        })
-    })
+pub fn pop() -> Option<Configuration> {
+    let pushed = own().filter(|pushed| pushed.count.get() == 1)?;
+    pushed.count.set(0);
+    Some(pushed.first.get())
 }
 
-/// Keeps a configuration that is not the outermost until it is popped.
-pub fn push_inner(configuration: Configuration) {
+/// Calls `operation` with what the thread has pushed. It gets a row if that is nobody's yet.
+fn with<R>(operation: impl FnOnce(&Pushed) -> R) -> R {
+    let thread = thread();
+    let row = row_of(thread);
+    let (free, relaxed) = (0, Ordering::Relaxed);
+    match row.owner.compare_exchange(free, thread, relaxed, relaxed) {
+        Err(owner) if owner != thread => PUSHED.with(operation),
+        _ => operation(&row.pushed),
+    }
+}
+
+/// Keeps a configuration until it is popped.
+pub fn push_anyhow(configuration: Configuration) {
     with(|pushed| {
-        let mut threads = INNER.lock();
-        let inner = threads
-            .entry(std::ptr::from_ref(pushed) as usize)
-            .or_default();
-        // A thread that ended before it had popped all may have had this address.
-        inner.truncate(pushed.count.get() - 1);
-        inner.push(configuration);
-        pushed.count.update(|count| count + 1);
+        let count = pushed.count.get();
+        match count {
+            0 => pushed.first.set(configuration),
+            _ => push_inner(configuration),
+        }
+        pushed.count.set(count + 1);
     });
 }
 
-/// Takes back the configuration that was pushed last, which is not the outermost.
+/// Takes back the configuration that was pushed last.
 ///
 /// # Errors
 /// [`MISSING_CONFIGURATION`] if there is none.
-pub fn pop_inner() -> Answer<Configuration> {
+pub fn pop_anyhow() -> Answer<Configuration> {
     with(|pushed| {
-        let mut threads = INNER.lock();
-        let thread = std::ptr::from_ref(pushed) as usize;
-        let inner = (pushed.count.get() > 1).then(|| threads.get_mut(&thread));
-        let inner = inner.flatten().ok_or(MISSING_CONFIGURATION)?;
-        let configuration = inner.pop().ok_or(MISSING_CONFIGURATION)?;
-        if inner.is_empty() {
-            threads.remove(&thread);
-        }
+        let configuration = match pushed.count.get() {
+            0 => None,
+            1 => Some(pushed.first.get()),
+            _ => pop_inner(),
+        };
+        let configuration = configuration.ok_or(MISSING_CONFIGURATION)?;
         pushed.count.update(|count| count - 1);
         Ok(configuration)
     })
 }
 
+fn push_inner(configuration: Configuration) {
+    let mut threads = INNER.lock();
+    threads.entry(thread()).or_default().push(configuration);
+}
+
+fn pop_inner() -> Option<Configuration> {
+    let mut threads = INNER.lock();
+    let inner = threads.get_mut(&thread())?;
+    let configuration = inner.pop();
+    if inner.is_empty() {
+        threads.remove(&thread());
+    }
+    configuration
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shapes::Dim3;
 
-    fn push(bytes: usize) {
-        let configuration = Configuration::new(Dim3::default(), Dim3::default(), bytes, 0);
-        if !push_first(configuration) {
-            push_inner(configuration);
+    fn pushed(bytes: usize) {
+        let configuration = Configuration::new(Dim3::ONE, Dim3::ONE, bytes, 0);
+        if !push(configuration) {
+            push_anyhow(configuration);
         }
     }
 
-    fn pop() -> Option<usize> {
-        let popped = pop_first().map_or_else(pop_inner, Ok);
-        popped.ok().map(|it| it.shared_bytes)
+    fn popped() -> Option<usize> {
+        let configuration = pop().map_or_else(pop_anyhow, Ok);
+        configuration.ok().map(|it| it.shared_bytes)
     }
 
     #[test]
     fn the_last_launch_comes_back_first() {
-        assert_eq!([pop(), pop()], [None; 2]);
-        (0..20).for_each(push);
+        assert_eq!([popped(), popped()], [None; 2]);
+        (0..20).for_each(pushed);
         (0..20)
             .rev()
-            .for_each(|depth| assert_eq!(pop(), Some(depth)));
-        assert_eq!(pop(), None);
+            .for_each(|depth| assert_eq!(popped(), Some(depth)));
+        assert_eq!(popped(), None);
     }
 
     #[test]
-    fn each_thread_has_its_own() {
-        (1..=3).for_each(push);
-        let other = || {
-            let before = pop();
-            (4..=5).for_each(push);
-            [before, pop(), pop(), pop()]
-        };
-        let seen = std::thread::spawn(other).join();
-        assert_eq!(seen.ok(), Some([None, Some(5), Some(4), None]));
-        assert_eq!(
-            [pop(), pop(), pop(), pop()],
-            [Some(3), Some(2), Some(1), None]
-        );
-    }
-
-    #[test]
-    fn what_a_thread_has_left_behind_is_no_other_threads() {
-        for _ in 0..10 {
-            let one = || (1..=3).for_each(push);
-            std::thread::spawn(one).join().expect("it ends");
-            let next = || {
-                (7..=8).for_each(push);
-                [pop(), pop(), pop()]
-            };
-            let seen = std::thread::spawn(next).join();
-            assert_eq!(seen.ok(), Some([Some(8), Some(7), None]));
-        }
+    fn each_of_many_threads_has_its_own() {
+        let all = std::sync::Barrier::new(3 * ROWS);
+        std::thread::scope(|scope| {
+            for number in 0..3 * ROWS {
+                let all = &all;
+                scope.spawn(move || {
+                    all.wait();
+                    for round in 0..100 {
+                        let own = [0, 1, 2].map(|depth| 1000 * number + 3 * round + depth);
+                        own.into_iter().for_each(pushed);
+                        let back = [popped(), popped(), popped()];
+                        assert_eq!(back, [own[2], own[1], own[0]].map(Some));
+                    }
+                });
+            }
+        });
     }
 }

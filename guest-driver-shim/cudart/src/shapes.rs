@@ -14,6 +14,11 @@ pub struct Dim3 {
     pub z: u32,
 }
 
+impl Dim3 {
+    /// One block or thread.
+    pub const ONE: Self = Self { x: 1, y: 1, z: 1 };
+}
+
 /// `cudaExtent`: bytes (of arrays: elements) in a row, rows, planes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
