@@ -389,7 +389,7 @@ impl Memory {
             }
             Backing::ImportedPiece(imported) => self.end_behind_work(driver, imported.memory),
             Backing::Registered(Some(replaced)) => {
-                if let Err(code) = replaced.undo() {
+                if let Err(code) = replaced.end() {
                     log::warn!("registered memory stays the device's: error {}", code.0);
                 }
             }
@@ -404,11 +404,15 @@ impl Memory {
 
     /// Frees what was allocated in a context, whose work has ended.
     pub(crate) fn end_of_context(&self, driver: &Driver, context: usize) {
-        let _replacing = registered::replacing();
+        // `registered::show` must find its region again.
+        let replacing = registered::replacing();
         let ended = self.regions.lock().take_of_context(context);
-        for region in ended {
-            self.give_back(driver, region);
-        }
+        let is_registered = |region: &Region| matches!(region.backing, Backing::Registered(_));
+        let (registered, others): (Vec<_>, Vec<_>) = ended.into_iter().partition(is_registered);
+        let give_back = |region| self.give_back(driver, region);
+        registered.into_iter().for_each(give_back);
+        drop(replacing);
+        others.into_iter().for_each(give_back);
     }
 
     /// Ends memory that is no region any more once the work that was submitted before has ended.

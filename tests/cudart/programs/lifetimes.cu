@@ -5,6 +5,8 @@
 #include <cstring>
 #include <functional>
 
+#include <sys/mman.h>
+
 #include "program.h"
 
 __global__ void nothing() {}
@@ -45,6 +47,9 @@ void memory(const Reset &reset) {
     }
     FAILS(cudaHostUnregister(own), cudaErrorHostMemoryNotRegistered);
     verify(strcmp(own, "mine") == 0, "memory that was registered has lost its content", 0);
+    CHECK(cudaHostRegister(own, 4096, cudaHostRegisterMapped));
+    CHECK(cudaHostGetDevicePointer((void **)&seen, own, 0));
+    CHECK(cudaHostUnregister(own));
     FAILS(cudaMemcpy(&value, device, sizeof value, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
     FAILS(cudaMemset(device, 0, sizeof value), cudaErrorInvalidValue);
     FAILS(cudaFree(device), cudaErrorInvalidValue);
@@ -54,6 +59,24 @@ void memory(const Reset &reset) {
     FAILS(cudaFreeHost(&value), cudaErrorInvalidValue);
     CHECK(cudaFree(nullptr));
     CHECK(cudaFreeHost(nullptr));
+    CHECK(cudaFreeArray(nullptr));
+    CHECK(cudaFreeMipmappedArray(nullptr));
+}
+
+// Memory that is registered ends before its context does.
+void registered_and_unmapped() {
+    const size_t bytes = 2 << 20;
+    const int rights = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    void *own = mmap(nullptr, bytes, rights, flags, -1, 0), *seen;
+    CHECK(cudaHostRegister(own, bytes, cudaHostRegisterMapped));
+    CHECK(cudaHostGetDevicePointer(&seen, own, 0));
+    munmap(own, bytes);
+    // What is there now is not touched.
+    char *other = (char *)mmap(own, 4096, rights, flags | MAP_FIXED, -1, 0);
+    strcpy(other, "other");
+    CHECK(cudaDeviceReset());
+    verify(strcmp(other, "other") == 0, "memory of the program is replaced", 0);
+    munmap(other, 4096);
 }
 
 void pools() {
@@ -173,6 +196,7 @@ int main() {
         events(reset);
         textures(reset);
     }
+    registered_and_unmapped();
     pools();
     graphs();
     graphs_after_reset();

@@ -3,10 +3,11 @@
 //! A process cannot show its own pages to the device. So the library only notes registered memory,
 //! and copies it through staging memory as other memory. When the program asks for the GPU's
 //! address, host memory of the device replaces the pages, with the same content at the same
-//! address. The program must not write to the memory during that call. Only whole pages are
-//! replaced: on a part of a page, other threads may write to what is beside the registered bytes.
-//! Children of `fork` share the replaced pages with the program. `cuMemHostUnregister` puts private
-//! pages in their place again, and so does the end of the context in which it was registered.
+//! address. Only whole pages are replaced: on a part of a page, other threads may write to what is
+//! beside the registered bytes. Children of `fork` share the replaced pages with the program.
+//! `cuMemHostUnregister` puts private pages in their place again, and so does the end of the
+//! context in which the memory was registered. The program must not write to the memory while it
+//! is replaced, in either direction.
 
 use std::io;
 
@@ -25,7 +26,7 @@ const PAGE_BYTES: u64 = 4096;
 /// Held while pages are replaced, in either direction.
 static REPLACING: Mutex<()> = Mutex::new(());
 
-/// Waits until no thread replaces pages. While the result lives, none does.
+/// Waits until no thread replaces pages, and keeps others from it while the result lives.
 pub(super) fn replacing() -> MutexGuard<'static, ()> {
     REPLACING.lock()
 }
@@ -35,6 +36,8 @@ pub(crate) struct Replaced {
     _memory: Allocation<'static>,
     start: u64,
     bytes: u64,
+    /// Which file it is, as [`Line::file`].
+    file: (String, String),
 }
 
 #[unsafe(no_mangle)]
@@ -147,8 +150,7 @@ impl Replaced {
             );
             return Err(Code::NOT_SUPPORTED);
         }
-        let maps = std::fs::read_to_string("/proc/self/maps");
-        if !is_private_memory(&maps.map_err(|_| Code::OPERATING_SYSTEM)?, start, bytes) {
+        if !is_private_memory(&maps()?, start, bytes) {
             return Err(Code::NOT_SUPPORTED);
         }
         let memory = driver.device.allocate(bytes, MemoryKind::Host);
@@ -162,15 +164,35 @@ impl Replaced {
             log::info!("registered memory at {start:#x} has no address for the GPU: {error}");
             Code::NOT_SUPPORTED
         })?;
+        let maps = maps().unwrap_or_default();
+        let mut lines = maps.lines().filter_map(Line::parse);
+        let line = lines.find(|line| (line.from..line.to).contains(&start));
+        let (device, inode) = line.map(|line| line.file).unwrap_or_default();
         Ok(Self {
             _memory: memory,
             start,
             bytes,
+            file: (device.to_owned(), inode.to_owned()),
         })
     }
 
+    /// Does what [`Self::undo`] does when the context ends, of which the program need not know: it
+    /// may have unmapped the memory, or mapped something else there.
+    pub(super) fn end(self) -> Answer {
+        let file = (self.file.0.as_str(), self.file.1.as_str());
+        match part_of_file(&maps()?, self.start, self.bytes, file) {
+            Part::All => self.undo(),
+            Part::Some => {
+                // The program may go on with what is left.
+                std::mem::forget(self);
+                Ok(())
+            }
+            Part::None => Ok(()),
+        }
+    }
+
     /// Puts private pages with the same content there again.
-    pub(super) fn undo(self) -> Answer {
+    fn undo(self) -> Answer {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let length = self.bytes as usize;
@@ -203,35 +225,80 @@ fn place(from: u64, old_bytes: u64, bytes: u64, to: u64) -> io::Result<()> {
     }
 }
 
-/// Returns whether a range is private memory without a file, by what proc_pid_maps(5) says: memory
-/// that others share would be shared no more. Stacks grow, so they are left alone.
+/// A line of proc_pid_maps(5).
+struct Line<'a> {
+    from: u64,
+    to: u64,
+    rights: &'a str,
+    /// Device and inode: what file it is, for memory that is shared, too.
+    file: (&'a str, &'a str),
+    name: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let (from, to) = words.next()?.split_once('-')?;
+        let mut next = || words.next().unwrap_or_default();
+        let (rights, _offset) = (next(), next());
+        Some(Self {
+            from: u64::from_str_radix(from, 16).ok()?,
+            to: u64::from_str_radix(to, 16).ok()?,
+            rights,
+            file: (next(), next()),
+            name: next(),
+        })
+    }
+}
+
+/// Returns whether a range is private memory without a file: memory that others share would be
+/// shared no more. Stacks grow, so they are left alone.
 fn is_private_memory(maps: &str, start: u64, bytes: u64) -> bool {
     let mut at = start;
     for line in maps.lines() {
-        let mut words = line.split_ascii_whitespace();
-        let bounds = words.next().and_then(|range| range.split_once('-'));
-        let bounds = bounds.and_then(|(from, to)| {
-            let from = u64::from_str_radix(from, 16).ok()?;
-            Some((from, u64::from_str_radix(to, 16).ok()?))
-        });
-        let Some((from, to)) = bounds else {
+        let Some(line) = Line::parse(line) else {
             return false;
         };
-        if to <= at {
+        if line.to <= at {
             continue;
         }
-        let rights = words.next().unwrap_or_default();
-        let name = words.nth(3).unwrap_or_default();
-        let is_anonymous = matches!(name, "" | "[heap]") || name.starts_with("[anon");
-        if from > at || rights != "rw-p" || !is_anonymous {
+        let is_anonymous = matches!(line.name, "" | "[heap]") || line.name.starts_with("[anon");
+        if line.from > at || line.rights != "rw-p" || !is_anonymous {
             return false;
         }
-        at = to;
+        at = line.to;
         if at >= start + bytes {
             return true;
         }
     }
     false
+}
+
+/// How much of a range is a file.
+#[derive(Debug, PartialEq, Eq)]
+enum Part {
+    All,
+    Some,
+    None,
+}
+
+/// Returns how much of a range is shared memory that is the file.
+fn part_of_file(maps: &str, start: u64, bytes: u64, file: (&str, &str)) -> Part {
+    let of_file = maps.lines().filter_map(Line::parse);
+    let of_file = of_file.filter(|line| line.file == file && line.rights == "rw-s");
+    let pieces = of_file.map(|line| {
+        let (from, to) = (line.from.max(start), line.to.min(start + bytes));
+        to.saturating_sub(from)
+    });
+    match pieces.sum::<u64>() {
+        0 => Part::None,
+        sum if sum == bytes => Part::All,
+        _ => Part::Some,
+    }
+}
+
+fn maps() -> Answer<String> {
+    std::fs::read_to_string("/proc/self/maps").map_err(|_| Code::OPERATING_SYSTEM)
 }
 
 #[cfg(test)]
@@ -262,6 +329,18 @@ mod tests {
         ] {
             assert!(!is_private_memory(MAPS, start, bytes), "{start:#x}");
         }
+    }
+
+    #[test]
+    fn what_is_left_of_replaced_memory_is_found() {
+        let part = |start, bytes, file| part_of_file(MAPS, start, bytes, file);
+        let own = ("00:01", "9");
+        assert_eq!(part(0x5000, 0x1000, own), Part::All);
+        assert_eq!(part(0x4000, 0x2000, own), Part::Some);
+        assert_eq!(part(0x6000, 0x1000, own), Part::None);
+        assert_eq!(part(0x5000, 0x1000, ("00:01", "8")), Part::None);
+        // Private memory of a file.
+        assert_eq!(part(0x8000, 0x1000, ("08:01", "77")), Part::None);
     }
 
     #[test]
