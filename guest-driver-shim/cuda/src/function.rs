@@ -34,7 +34,7 @@ fn check_value(number: u32, value: i32, dynamic_max: i32) -> Answer {
     let allowed = match number {
         8 => 0..=dynamic_max,
         9 => -1..=100,
-        // Sides of clusters: larger ones cannot be launched.
+        // Sides of clusters: only those that the kernel was compiled with are supported.
         11..=13 if value > 1 => return Err(Code::NOT_SUPPORTED),
         11..=14 => 0..=1,
         // Policy for scheduling clusters.

@@ -12,6 +12,7 @@ use causeway_shim_linux::shim;
 use parking_lot::{Mutex, RwLock};
 
 use crate::boundary::In;
+use crate::cluster;
 use crate::device;
 use crate::driver::Driver;
 use crate::error::{Answer, Code};
@@ -29,6 +30,8 @@ pub(crate) mod attribute {
     pub(crate) const BINARY_VERSION: usize = 6;
     pub(crate) const DYNAMIC_SHARED_BYTES_MAX: usize = 8;
     pub(crate) const SHARED_CARVEOUT: usize = 9;
+    /// Sides of the clusters that the kernel requires; 0 if it requires none.
+    pub(crate) const CLUSTER: [usize; 3] = [11, 12, 13];
     /// Number of attributes.
     pub(crate) const COUNT: usize = 16;
 }
@@ -90,10 +93,14 @@ struct Limits {
     threads: u32,
     /// Threads in x, y and z that every block must have.
     required: Option<[u32; 3]>,
+    /// Blocks in x, y and z that every cluster must have; zeros if the device has no such clusters.
+    cluster: Option<[u32; 3]>,
 }
 
 impl Limits {
-    fn of(driver: &Driver, required: Option<[u32; 3]>) -> Self {
+    /// Returns the limits of a kernel for whose blocks `required` threads are stated, and clusters
+    /// of `cluster` blocks.
+    fn of(driver: &Driver, required: Option<[u32; 3]>, cluster: [u32; 3]) -> Self {
         let attribute = |number| {
             let value = device::attribute(driver, number);
             value.map_or(u32::MAX, |value| value.max(0).cast_unsigned())
@@ -103,6 +110,11 @@ impl Limits {
             block: BLOCK_MAX.map(attribute),
             threads: attribute(BLOCK_THREADS_MAX),
             required,
+            cluster: match cluster::blocks_of(cluster) {
+                0 | 1 => None,
+                blocks if blocks > cluster::cluster_blocks_max(driver) => Some([0; 3]),
+                _ => Some(cluster),
+            },
         }
     }
 
@@ -119,6 +131,11 @@ impl Limits {
             .is_some_and(|required| required != shape.block)
         {
             return Err(Code::INVALID_VALUE);
+        }
+        if let Some(cluster) = self.cluster
+            && !cluster::divides(cluster, shape.grid)
+        {
+            return Err(Code::INVALID_CLUSTER_SIZE);
         }
         let threads: u64 = shape.block.iter().map(|side| u64::from(*side)).product();
         match u32::try_from(threads) {
@@ -148,6 +165,8 @@ impl Kernel {
         }
         let entry = loaded.entries().iter().find(|entry| entry.name == name);
         let required = entry.and_then(|entry| entry.required_threads);
+        let attributes = attributes(driver, &found);
+        let cluster = attribute::CLUSTER.map(|number| attributes[number].max(0).cast_unsigned());
         Ok(Self {
             handle: found.handle(),
             function: 0,
@@ -155,8 +174,8 @@ impl Kernel {
             layout: found.layout().into(),
             has_gaps: has_gaps(found.layout(), found.parameter_bytes() as usize),
             owner,
-            limits: Limits::of(driver, required),
-            attributes: attributes(driver, &found).map(AtomicI32::new),
+            limits: Limits::of(driver, required, cluster),
+            attributes: attributes.map(AtomicI32::new),
             name: CString::new(name).map_err(|_| Code::NOT_FOUND)?,
             prepared: Mutex::default(),
             _loaded: Arc::clone(loaded),
@@ -389,6 +408,7 @@ mod tests {
         block: [1024, 1024, 64],
         threads: 1024,
         required: None,
+        cluster: None,
     };
 
     fn checked(limits: Limits, grid: [u32; 3], block: [u32; 3]) -> Answer<u32> {

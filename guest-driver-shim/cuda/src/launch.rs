@@ -12,8 +12,8 @@ use causeway_protocol::packet::{LaunchOptions, LaunchShape, launch_flags};
 use causeway_protocol::registers::features;
 
 use crate::boundary::In;
+use crate::cluster::{blocks_of, check_cluster};
 use crate::context::Context;
-use crate::device;
 use crate::driver::{Driver, call_in_context, call_in_stream};
 use crate::error::{Answer, Code};
 use crate::kernel::{self, Kernel};
@@ -24,12 +24,6 @@ use crate::structures::LaunchConfiguration;
 use crate::work::Work;
 
 pub(crate) use attributes::read as check_attributes;
-
-/// `CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH`
-const CLUSTER_LAUNCH: u32 = 120;
-/// Blocks of a cluster on any device that has clusters (CUDA C++ Programming Guide, "Thread Block
-/// Clusters").
-const CLUSTER_BLOCKS_MAX: u64 = 8;
 
 /// What a launch asks for.
 #[derive(Clone, Copy)]
@@ -92,9 +86,9 @@ fn launch(driver: &Driver, context: &Context, request: Request) -> Answer {
     written.map_err(|error| ring.refused(driver, &error))
 }
 
-/// Ends the stream's capture as invalid, as NVIDIA's driver does when a launch is refused. Returns
-/// the call's error: a cooperative launch with more shared memory than the kernel may have is one
-/// of which no block can run, outside of captures.
+/// Ends the stream's capture as invalid, as NVIDIA's driver does when it refuses a launch. Returns
+/// the error of the call. Outside of captures, a cooperative launch with too much shared memory is
+/// too large: no block of it can run.
 #[cold]
 fn refused(kernel: &Kernel, stream: &Stream, request: Request, code: Code) -> Code {
     let is_cooperative = request.options.flags & launch_flags::COOPERATIVE != 0;
@@ -158,32 +152,6 @@ fn checked_options(
         true => Ok(options),
         false if blocks_of(options.cluster) > 1 => Err(Code::NOT_SUPPORTED),
         false => Ok(LaunchOptions::PLAIN),
-    }
-}
-
-/// Returns the number of blocks of a grid or a cluster; 0 for what is none.
-pub(crate) fn blocks_of(sides: [u32; 3]) -> u64 {
-    sides
-        .iter()
-        .map(|side| u64::from(*side))
-        .fold(1, u64::saturating_mul)
-}
-
-/// Refuses clusters that do not divide the grid, or have more blocks than those of the device.
-pub(crate) fn check_cluster(driver: &Driver, grid: [u32; 3], cluster: [u32; 3]) -> Answer {
-    let divides = |(blocks, side): (u32, u32)| side != 0 && blocks.is_multiple_of(side);
-    let is_whole = cluster == [0; 3] || grid.into_iter().zip(cluster).all(divides);
-    match is_whole && blocks_of(cluster) <= cluster_blocks_max(driver) {
-        true => Ok(()),
-        false => Err(Code::INVALID_CLUSTER_SIZE),
-    }
-}
-
-/// Returns how many blocks a cluster may have.
-pub(crate) fn cluster_blocks_max(driver: &Driver) -> u64 {
-    match device::attribute(driver, CLUSTER_LAUNCH) {
-        Some(1) => CLUSTER_BLOCKS_MAX,
-        _ => 1,
     }
 }
 

@@ -32,6 +32,7 @@
 mod array;
 mod capture;
 mod capture_calls;
+mod cluster;
 mod context;
 mod device;
 mod driver;

@@ -8,6 +8,7 @@
 use causeway_protocol::packet::LaunchShape;
 
 use crate::boundary::{In, Out};
+use crate::cluster;
 use crate::device;
 use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
@@ -314,7 +315,7 @@ extern "C" fn cuOccupancyMaxPotentialClusterSize(
     call_in_context(|driver, _| {
         let kernel = function::find_given(driver, function)?;
         kernel.check_shape(shape_of(&configuration.get()?))?;
-        size.set(launch::cluster_blocks_max(driver) as i32)
+        size.set(cluster::cluster_blocks_max(driver) as i32)
     })
 }
 
@@ -328,11 +329,11 @@ extern "C" fn cuOccupancyMaxActiveClusters(
         let given = configuration.get()?;
         let kernel = function::find_given(driver, function)?;
         let cluster = launch::check_attributes(&given)?.cluster;
-        launch::check_cluster(driver, given.grid, cluster)?;
+        cluster::check_cluster(driver, given.grid, cluster)?;
         kernel.check_shape(shape_of(&given))?;
         let blocks = resident_blocks(driver, &kernel, shape_of(&given))?;
         // Without clusters, there are no blocks.
-        let cluster_blocks = launch::blocks_of(cluster).max(1);
+        let cluster_blocks = cluster::blocks_of(cluster).max(1);
         clusters.set((blocks / cluster_blocks) as i32)
     })
 }

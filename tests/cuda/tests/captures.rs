@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use causeway_cuda_tests::library;
 
 const INVALID_VALUE: u32 = 1;
+const INVALID_HANDLE: u32 = 400;
 const ILLEGAL_STATE: u32 = 401;
 const UNSUPPORTED: u32 = 900;
 const INVALIDATED: u32 = 901;
@@ -249,9 +250,11 @@ fn calls_that_wait_end_a_capture() {
         assert_eq!(cuStreamBeginCapture_v2(captured, RELAXED), 0);
         assert_eq!(cuCtxSynchronize(), UNSUPPORTED);
         assert_eq!(end(captured), Err(INVALIDATED));
-        assert_eq!(cuStreamBeginCapture_v2(captured, RELAXED), 0);
-        assert_eq!(cuStreamWaitEvent(captured, outside, 0), ISOLATION);
-        assert_eq!(end(captured), Err(INVALIDATED));
+        for (event, wanted) in [(outside, ISOLATION), (12345, INVALID_HANDLE)] {
+            assert_eq!(cuStreamBeginCapture_v2(captured, RELAXED), 0);
+            assert_eq!(cuStreamWaitEvent(captured, event, 0), wanted);
+            assert_eq!(end(captured), Err(INVALIDATED));
+        }
         assert_eq!(cuCtxSynchronize(), 0);
     }
 }

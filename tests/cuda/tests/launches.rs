@@ -444,6 +444,24 @@ fn attributes_of_launches_are_read() {
     assert_eq!(cuModuleUnload(module), 0);
 }
 
+#[test]
+fn clusters_that_a_kernel_requires_are_refused_where_there_are_none() {
+    start();
+    let kernel =
+        |cluster: &str| format!(".visible .entry k() .reqnctapercluster {cluster} {{ ret; }}");
+    let (pairs, single) = (module(&kernel("2, 1, 1")), module(&kernel("1")));
+    let (pair, one) = (function(pairs, c"k"), function(single, c"k"));
+    let mut side = 0;
+    // `CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH`
+    assert_eq!(cuFuncGetAttribute(&raw mut side, 11, pair), 0);
+    assert_eq!(side, 2);
+    let launched = |function| launch(function, [4, 1, 1], [1; 3], &[]);
+    assert_eq!(launched(pair), INVALID_CLUSTER_SIZE);
+    assert_eq!(launched(one), 0);
+    assert_eq!(cuCtxSynchronize(), 0);
+    assert_eq!((cuModuleUnload(pairs), cuModuleUnload(single)), (0, 0));
+}
+
 const COUNTING: &str = ".visible .entry count(.param .u64 to, .param .u32 step)
 {
     .reg .b32 %r<3>;

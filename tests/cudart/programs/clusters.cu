@@ -1,5 +1,8 @@
 // Clusters: blocks that read each other's shared memory, of sizes that the launch says and of one
-// that the kernel says; what the device cannot have is refused, and ends a capture.
+// that the kernel says; what the device cannot have is refused, and ends a capture. The software
+// back end has clusters of one block only.
+
+#include <cstring>
 
 #include <cooperative_groups.h>
 
@@ -7,7 +10,7 @@
 
 namespace groups = cooperative_groups;
 
-constexpr unsigned BLOCKS = 8, THREADS = 64;
+constexpr unsigned BLOCKS = 8, THREADS = 64, COUNT = BLOCKS * THREADS;
 
 // Each thread adds what the threads with its number in all blocks of the cluster have.
 __device__ void add_up(unsigned *sums) {
@@ -25,7 +28,7 @@ __device__ void add_up(unsigned *sums) {
 
 __global__ void of_the_launch(unsigned *sums) { add_up(sums); }
 
-__global__ void __cluster_dims__(1, 1, 1) of_the_kernel(unsigned *sums) { add_up(sums); }
+__global__ void __cluster_dims__(2, 1, 1) of_the_kernel(unsigned *sums) { add_up(sums); }
 
 cudaError_t launch(unsigned blocks, unsigned of_cluster, cudaStream_t stream, unsigned *sums) {
     cudaLaunchAttribute attribute = {};
@@ -40,30 +43,38 @@ cudaError_t launch(unsigned blocks, unsigned of_cluster, cudaStream_t stream, un
     return cudaLaunchKernelEx(&configuration, of_the_launch, sums);
 }
 
-void verify_sums(const unsigned *sums, unsigned of_cluster) {
+void verify_sums(unsigned *sums, unsigned of_cluster) {
     CHECK(cudaDeviceSynchronize());
-    for (unsigned at = 0; at < BLOCKS * THREADS; at++) {
+    for (unsigned at = 0; at < COUNT; at++) {
         unsigned first = at / THREADS / of_cluster * of_cluster, wanted = 0;
         for (unsigned block = first; block < first + of_cluster; block++)
             wanted += block * THREADS + at % THREADS;
         verify(sums[at] == wanted, "the sum is wrong, with blocks in a cluster:", of_cluster);
     }
+    memset(sums, 0, COUNT * sizeof *sums);
 }
 
 int main() {
     unsigned *sums;
     cudaStream_t stream;
     cudaDeviceProp device;
-    CHECK(cudaMallocManaged(&sums, BLOCKS * THREADS * sizeof *sums));
+    CHECK(cudaMallocManaged(&sums, COUNT * sizeof *sums));
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK(cudaGetDeviceProperties(&device, 0));
-    const unsigned largest = device.clusterLaunch ? BLOCKS : 1;
+    const bool has_clusters = strstr(device.name, "software") == nullptr;
+    verify(device.clusterLaunch == has_clusters, "clusters of the device", device.clusterLaunch);
+    const unsigned largest = has_clusters ? BLOCKS : 1;
     for (unsigned of_cluster = 1; of_cluster <= largest; of_cluster *= 2) {
         CHECK(launch(BLOCKS, of_cluster, stream, sums));
         verify_sums(sums, of_cluster);
     }
     of_the_kernel<<<BLOCKS, THREADS>>>(sums);
-    verify_sums(sums, 1);
+    if (has_clusters) {
+        CHECK_LAUNCH();
+        verify_sums(sums, 2);
+    } else {
+        FAILS(cudaPeekAtLastError(), cudaErrorInvalidClusterSize);
+    }
     // Not whole clusters, and more than the device has.
     const unsigned wrong[][2] = {{BLOCKS + 1, 2}, {2 * BLOCKS, 2 * BLOCKS}};
     for (auto [blocks, of_cluster] : wrong) {

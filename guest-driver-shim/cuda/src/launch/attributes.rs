@@ -94,8 +94,7 @@ mod tests {
             reading(&[(4, cluster)]),
             Ok(LaunchOptions { cluster, ..none })
         );
-        let none = [(4, [0; 3])];
-        assert_eq!(reading(&none), Err(Code::INVALID_CLUSTER_SIZE));
+        assert_eq!(reading(&[(4, [0; 3])]), Err(Code::INVALID_CLUSTER_SIZE));
         for known in [7, 12, 13] {
             assert_eq!(reading(&[(known, [0; 3])]), Err(Code::NOT_SUPPORTED));
         }

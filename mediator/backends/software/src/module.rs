@@ -337,6 +337,10 @@ impl Kernel for SoftwareKernel {
         ));
         // No preference for a part of shared memory.
         attributes[9] = Some(-1);
+        let cluster = program.required_cluster.unwrap_or_default();
+        for (attribute, side) in attributes[11..=13].iter_mut().zip(cluster) {
+            *attribute = Some(value(side));
+        }
         attributes
     }
 
@@ -352,6 +356,14 @@ impl Kernel for SoftwareKernel {
             return Err(format!(
                 "block {:?}: kernel `{name}` requires {required:?}",
                 shape.block
+            ));
+        }
+        if let Some(cluster) = self.program.required_cluster
+            && cluster != [1; 3]
+        {
+            return Err(format!(
+                "kernel `{name}` requires clusters of {cluster:?} blocks: this device has clusters \
+                 of one block only"
             ));
         }
         let bytes = footprint_bytes(&self.program, shape);

@@ -302,6 +302,8 @@ pub(crate) struct Program {
     pub(crate) threads_max: u32,
     /// Exact threads of a block in x, y and z, as `.reqntid` says.
     pub(crate) required_threads: Option<[u32; 3]>,
+    /// Blocks of a cluster in x, y and z, as `.reqnctapercluster` says.
+    pub(crate) required_cluster: Option<[u32; 3]>,
     /// Whether the kernel may allocate memory from the heap.
     pub(crate) allocates: bool,
     /// Whether the kernel may print text.

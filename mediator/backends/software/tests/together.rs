@@ -108,6 +108,29 @@ fn blocks_of_a_cooperative_launch_meet_in_their_own_way() {
 }
 
 #[test]
+fn kernels_that_require_larger_clusters_are_not_launched() {
+    let device = Device::new(1);
+    let shape = LaunchShape {
+        grid: [4, 1, 1],
+        block: [32, 1, 1],
+        shared_bytes: 0,
+    };
+    for (cluster, is_launched) in [("1", true), ("2", false), ("1, 1, 4", false)] {
+        let text = kernel("", "").replacen(")", &format!(") .reqnctapercluster {cluster}"), 1);
+        let module = device.load(&text).unwrap();
+        let launched = module.kernel("k").unwrap();
+        let launch = Launch::new(&launched, shape, &[0; 16]).map(|_| ());
+        let status = launch.map_err(|fault| fault.status);
+        let wanted = if is_launched {
+            Ok(())
+        } else {
+            Err(Status::BadLaunch)
+        };
+        assert_eq!(status, wanted, "{cluster}");
+    }
+}
+
+#[test]
 fn clusters_have_one_block() {
     let device = Device::new(1);
     let module = device.load(&kernel("", "")).unwrap();

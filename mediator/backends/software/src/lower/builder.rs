@@ -321,6 +321,7 @@ impl<'a> ProgramBuilder<'a> {
             parameter_bytes: self.layout.bytes,
             threads_max: declared.map_or(BLOCK_THREADS_MAX, |n| n.min(BLOCK_THREADS_MAX)),
             required_threads: entry.required_threads,
+            required_cluster: entry.required_cluster,
             allocates: self.allocates,
             prints: self.prints,
             meets: self.meets,

@@ -166,6 +166,9 @@ pub struct Function {
     /// Number of threads that each block must have in x, y and z, as `.reqntid` says; dimensions
     /// that it omits are 1. `None` if the function has no `.reqntid`.
     pub required_threads: Option<[u32; 3]>,
+    /// Number of blocks of each cluster in x, y and z, as `.reqnctapercluster` says; dimensions
+    /// that it omits are 1. `None` if the function has no `.reqnctapercluster`.
+    pub required_cluster: Option<[u32; 3]>,
     /// Statements of the body; `None` if the text only declares the function.
     pub body: Option<Vec<Statement>>,
     /// Line where the function begins, from 1.

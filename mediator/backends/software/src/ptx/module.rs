@@ -161,6 +161,7 @@ fn function(cursor: &mut Cursor<'_>, linkage: Linkage) -> Result<Function> {
         results,
         max_threads: None,
         required_threads: None,
+        required_cluster: None,
         body: None,
         line,
     };
@@ -208,9 +209,7 @@ fn tuning(cursor: &mut Cursor<'_>, function: &mut Function) -> Result {
         match token.text {
             "maxntid" => function.max_threads = Some(dimensions(cursor)?),
             "reqntid" => function.required_threads = Some(dimensions(cursor)?),
-            "reqnctapercluster" => {
-                dimensions(cursor)?;
-            }
+            "reqnctapercluster" => function.required_cluster = Some(dimensions(cursor)?),
             "minnctapersm"
             | "maxnctapersm"
             | "maxnreg"
