@@ -1,14 +1,6 @@
 //! Clusters: blocks that run at the same time, and reach each other's shared memory.
 
-use crate::device;
-use crate::driver::Driver;
 use crate::error::{Answer, Code};
-
-/// `CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH`
-const CLUSTER_LAUNCH: u32 = 120;
-/// Blocks of a cluster on any device that has clusters (CUDA C++ Programming Guide, "Thread Block
-/// Clusters").
-const CLUSTER_BLOCKS_MAX: u64 = 8;
 
 /// Returns the number of blocks of a grid or a cluster; 0 for what is none.
 pub(crate) fn blocks_of(sides: [u32; 3]) -> u64 {
@@ -24,20 +16,12 @@ pub(crate) fn divides(cluster: [u32; 3], grid: [u32; 3]) -> bool {
     sides.all(|(side, blocks)| side != 0 && blocks.is_multiple_of(side))
 }
 
-/// Refuses clusters that do not divide the grid, or have more blocks than those of the device.
-pub(crate) fn check_cluster(driver: &Driver, grid: [u32; 3], cluster: [u32; 3]) -> Answer {
+/// Refuses clusters that do not divide the grid, or have more blocks than the device allows.
+pub(crate) fn check_cluster(grid: [u32; 3], cluster: [u32; 3], blocks_max: u64) -> Answer {
     let is_whole = cluster == [0; 3] || divides(cluster, grid);
-    match is_whole && blocks_of(cluster) <= cluster_blocks_max(driver) {
+    match is_whole && blocks_of(cluster) <= blocks_max {
         true => Ok(()),
         false => Err(Code::INVALID_CLUSTER_SIZE),
-    }
-}
-
-/// Returns how many blocks a cluster may have.
-pub(crate) fn cluster_blocks_max(driver: &Driver) -> u64 {
-    match device::attribute(driver, CLUSTER_LAUNCH) {
-        Some(1) => CLUSTER_BLOCKS_MAX,
-        _ => 1,
     }
 }
 

@@ -16,11 +16,24 @@ const VERSION: i32 = 13000;
 const AFFINITY_TO_MULTIPROCESSORS: u32 = 0;
 /// Attribute of devices: number of multiprocessors.
 const MULTIPROCESSORS: u32 = 16;
+/// `CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH`
+const CLUSTER_LAUNCH: u32 = 120;
+/// Blocks of a cluster on any device that has clusters (CUDA C++ Programming Guide, "Thread Block
+/// Clusters").
+const CLUSTER_BLOCKS_MAX: u64 = 8;
 
 /// Returns the value of the attribute `number` of `CUdevice_attribute`; `None` if there is no such
 /// attribute.
 pub(crate) fn attribute(driver: &Driver, number: u32) -> Option<i32> {
     driver.facts.attribute(number)
+}
+
+/// Returns how many blocks a cluster may have.
+pub(crate) fn cluster_blocks_max(driver: &Driver) -> u64 {
+    match attribute(driver, CLUSTER_LAUNCH) {
+        Some(1) => CLUSTER_BLOCKS_MAX,
+        _ => 1,
+    }
 }
 
 /// Returns the version of the CUDA API that this library answers on the host's driver, such as

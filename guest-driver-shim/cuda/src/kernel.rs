@@ -112,7 +112,7 @@ impl Limits {
             required,
             cluster: match cluster::blocks_of(cluster) {
                 0 | 1 => None,
-                blocks if blocks > cluster::cluster_blocks_max(driver) => Some([0; 3]),
+                blocks if blocks > device::cluster_blocks_max(driver) => Some([0; 3]),
                 _ => Some(cluster),
             },
         }
@@ -232,8 +232,22 @@ impl Kernel {
 
     /// Returns whether a block would have more dynamic shared memory than the kernel may have.
     #[inline]
-    pub(crate) fn exceeds_shared(&self, shape: LaunchShape) -> bool {
+    fn exceeds_shared(&self, shape: LaunchShape) -> bool {
         shape.shared_bytes > self.amount(attribute::DYNAMIC_SHARED_BYTES_MAX)
+    }
+
+    /// Returns whether that is the first thing that is wrong with a launch.
+    pub(crate) fn only_exceeds_shared(&self, shape: LaunchShape) -> bool {
+        self.limits.check(shape).is_ok() && self.exceeds_shared(shape)
+    }
+
+    /// Refuses clusters, zeros for none, that differ from those which the kernel requires.
+    pub(crate) fn check_cluster(&self, cluster: [u32; 3]) -> Answer {
+        let required = self.limits.cluster.unwrap_or(cluster);
+        match cluster == [0; 3] || cluster == required {
+            true => Ok(()),
+            false => Err(Code::INVALID_CLUSTER_SIZE),
+        }
     }
 
     /// Returns why `threads` threads of a block are too many: there are not so many registers, or

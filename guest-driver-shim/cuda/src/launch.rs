@@ -14,6 +14,7 @@ use causeway_protocol::registers::features;
 use crate::boundary::In;
 use crate::cluster::{blocks_of, check_cluster};
 use crate::context::Context;
+use crate::device;
 use crate::driver::{Driver, call_in_context, call_in_stream};
 use crate::error::{Answer, Code};
 use crate::kernel::{self, Kernel};
@@ -96,7 +97,7 @@ fn refused(kernel: &Kernel, stream: &Stream, request: Request, code: Code) -> Co
         stream.invalidate_capture();
         return code;
     }
-    match is_cooperative && kernel.exceeds_shared(request.shape) {
+    match is_cooperative && kernel.only_exceeds_shared(request.shape) {
         true => Code::COOPERATIVE_LAUNCH_TOO_LARGE,
         false => code,
     }
@@ -147,7 +148,12 @@ fn checked_options(
     if options.flags & launch_flags::COOPERATIVE != 0 {
         check_cooperative(driver, kernel, shape)?;
     }
-    check_cluster(driver, shape.grid, options.cluster)?;
+    check_cluster(
+        shape.grid,
+        options.cluster,
+        device::cluster_blocks_max(driver),
+    )?;
+    kernel.check_cluster(options.cluster)?;
     match driver.has(features::LAUNCH_OPTIONS) {
         true => Ok(options),
         false if blocks_of(options.cluster) > 1 => Err(Code::NOT_SUPPORTED),

@@ -315,7 +315,7 @@ extern "C" fn cuOccupancyMaxPotentialClusterSize(
     call_in_context(|driver, _| {
         let kernel = function::find_given(driver, function)?;
         kernel.check_shape(shape_of(&configuration.get()?))?;
-        size.set(cluster::cluster_blocks_max(driver) as i32)
+        size.set(device::cluster_blocks_max(driver) as i32)
     })
 }
 
@@ -329,7 +329,7 @@ extern "C" fn cuOccupancyMaxActiveClusters(
         let given = configuration.get()?;
         let kernel = function::find_given(driver, function)?;
         let cluster = launch::check_attributes(&given)?.cluster;
-        cluster::check_cluster(driver, given.grid, cluster)?;
+        cluster::check_cluster(given.grid, cluster, device::cluster_blocks_max(driver))?;
         kernel.check_shape(shape_of(&given))?;
         let blocks = resident_blocks(driver, &kernel, shape_of(&given))?;
         // Without clusters, there are no blocks.

@@ -327,6 +327,7 @@ fn a_refused_launch_ends_the_capture_of_its_stream() {
     }
     // Without a capture, no block of such a launch can run.
     assert_eq!(together(1, 1 << 30), COOPERATIVE_LAUNCH_TOO_LARGE);
+    assert_eq!(together(0, 1 << 30), INVALID_VALUE);
     assert_eq!(cuStreamSynchronize(stream), 0);
     assert_eq!(cuModuleUnload(module), 0);
 }
@@ -429,6 +430,7 @@ fn attributes_of_launches_are_read() {
         (vec![(2, [1, 0, 0])], 0),
         (vec![(2, [1, 0, 0]), (4, [1, 1, 1])], 0),
         (vec![(4, [2, 1, 1])], INVALID_CLUSTER_SIZE),
+        (vec![(4, [0; 3])], 0),
         (vec![(4, [0, 1, 1])], INVALID_CLUSTER_SIZE),
         (vec![(4, [64, 1, 1])], INVALID_CLUSTER_SIZE),
         (vec![(7, [0; 3])], NOT_SUPPORTED),

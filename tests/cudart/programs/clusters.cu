@@ -72,6 +72,8 @@ int main() {
     if (has_clusters) {
         CHECK_LAUNCH();
         verify_sums(sums, 2);
+        of_the_kernel<<<BLOCKS + 1, THREADS>>>(sums);
+        FAILS(cudaPeekAtLastError(), cudaErrorInvalidClusterSize);
     } else {
         FAILS(cudaPeekAtLastError(), cudaErrorInvalidClusterSize);
     }

@@ -37,8 +37,7 @@ pub(crate) fn read(given: &LaunchConfiguration) -> Answer<LaunchOptions> {
         match kind {
             id::COOPERATIVE if value[0] != 0 => read.flags |= launch_flags::COOPERATIVE,
             id::COOPERATIVE => read.flags &= !launch_flags::COOPERATIVE,
-            id::CLUSTER if value[..3] == [0; 3] => return Err(Code::INVALID_CLUSTER_SIZE),
-            id::CLUSTER => read.cluster = [value[0], value[1], value[2]],
+            id::CLUSTER => read.cluster = cluster_of(value)?,
             id::POLICY => return Err(Code::INVALID_VALUE),
             id::CLUSTER_POLICY if value[0] > 2 => return Err(Code::INVALID_VALUE),
             unknown if unknown > id::LAST => return Err(Code::INVALID_VALUE),
@@ -47,6 +46,15 @@ pub(crate) fn read(given: &LaunchConfiguration) -> Answer<LaunchOptions> {
         }
     }
     Ok(read)
+}
+
+/// Returns the blocks of a cluster in x, y and z: all or none of them are 0.
+fn cluster_of(value: [u32; 16]) -> Answer<[u32; 3]> {
+    let cluster = [value[0], value[1], value[2]];
+    match cluster == [0; 3] || !cluster.contains(&0) {
+        true => Ok(cluster),
+        false => Err(Code::INVALID_CLUSTER_SIZE),
+    }
 }
 
 #[cfg(test)]
@@ -94,7 +102,8 @@ mod tests {
             reading(&[(4, cluster)]),
             Ok(LaunchOptions { cluster, ..none })
         );
-        assert_eq!(reading(&[(4, [0; 3])]), Err(Code::INVALID_CLUSTER_SIZE));
+        assert_eq!(reading(&[(4, [0; 3])]), Ok(none));
+        assert_eq!(reading(&[(4, [1, 0, 1])]), Err(Code::INVALID_CLUSTER_SIZE));
         for known in [7, 12, 13] {
             assert_eq!(reading(&[(known, [0; 3])]), Err(Code::NOT_SUPPORTED));
         }
