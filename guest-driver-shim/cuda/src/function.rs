@@ -15,12 +15,18 @@ const SHARED_BYTES_MAX: u32 = 97;
 /// `CU_FUNCTION_LOADING_STATE_LOADED`
 const LOADED: u32 = 1;
 
+/// Attributes of functions: sides of the clusters that a kernel requires.
+const CLUSTER_SIDES: std::ops::RangeInclusive<u32> = 11..=13;
+
 fn get_attribute(driver: &Driver, into: Out<i32>, number: u32, function: usize) -> Answer {
     into.set(kernel::find(driver, function)?.attribute(number)?)
 }
 
 fn set_attribute(driver: &Driver, function: usize, number: u32, value: i32) -> Answer {
     let kernel = kernel::find(driver, function)?;
+    if CLUSTER_SIDES.contains(&number) && kernel.requires_clusters() {
+        return Err(Code::NOT_PERMITTED);
+    }
     let shared_max = device::attribute(driver, SHARED_BYTES_MAX).unwrap_or(0);
     let shared = kernel.attribute(attribute::SHARED_BYTES as u32)?;
     check_value(number, value, shared_max - shared)?;
@@ -34,8 +40,8 @@ fn check_value(number: u32, value: i32, dynamic_max: i32) -> Answer {
     let allowed = match number {
         8 => 0..=dynamic_max,
         9 => -1..=100,
-        // Sides of clusters: only those that the kernel was compiled with are supported.
-        11..=13 if value > 1 => return Err(Code::NOT_SUPPORTED),
+        // Larger clusters can only be compiled in.
+        _ if CLUSTER_SIDES.contains(&number) && value > 1 => return Err(Code::NOT_SUPPORTED),
         11..=14 => 0..=1,
         // Policy for scheduling clusters.
         15 => 0..=2,

@@ -111,7 +111,7 @@ impl Limits {
             threads: attribute(BLOCK_THREADS_MAX),
             required,
             cluster: match cluster::blocks_of(cluster) {
-                0 | 1 => None,
+                0 => None,
                 blocks if blocks > device::cluster_blocks_max(driver) => Some([0; 3]),
                 _ => Some(cluster),
             },
@@ -241,13 +241,22 @@ impl Kernel {
         self.limits.check(shape).is_ok() && self.exceeds_shared(shape)
     }
 
-    /// Refuses clusters, zeros for none, that differ from those which the kernel requires.
-    pub(crate) fn check_cluster(&self, cluster: [u32; 3]) -> Answer {
-        let required = self.limits.cluster.unwrap_or(cluster);
-        match cluster == [0; 3] || cluster == required {
-            true => Ok(()),
-            false => Err(Code::INVALID_CLUSTER_SIZE),
+    /// Returns the clusters of a launch that asks for these, zeros for none: those which the kernel
+    /// requires, if it does.
+    ///
+    /// # Errors
+    /// The launch asks for others.
+    pub(crate) fn cluster(&self, asked: [u32; 3]) -> Answer<[u32; 3]> {
+        match self.limits.cluster {
+            None => Ok(asked),
+            Some(required) if asked == [0; 3] || asked == required => Ok(required),
+            Some(_) => Err(Code::INVALID_CLUSTER_SIZE),
         }
+    }
+
+    /// Returns whether the clusters are part of the code.
+    pub(crate) fn requires_clusters(&self) -> bool {
+        self.limits.cluster.is_some()
     }
 
     /// Returns why `threads` threads of a block are too many: there are not so many registers, or

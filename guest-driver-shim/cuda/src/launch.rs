@@ -153,7 +153,7 @@ fn checked_options(
         options.cluster,
         device::cluster_blocks_max(driver),
     )?;
-    kernel.check_cluster(options.cluster)?;
+    kernel.cluster(options.cluster)?;
     match driver.has(features::LAUNCH_OPTIONS) {
         true => Ok(options),
         false if blocks_of(options.cluster) > 1 => Err(Code::NOT_SUPPORTED),

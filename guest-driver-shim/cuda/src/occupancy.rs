@@ -332,8 +332,8 @@ extern "C" fn cuOccupancyMaxActiveClusters(
         cluster::check_cluster(given.grid, cluster, device::cluster_blocks_max(driver))?;
         kernel.check_shape(shape_of(&given))?;
         let blocks = resident_blocks(driver, &kernel, shape_of(&given))?;
-        // Without clusters, there are no blocks.
-        let cluster_blocks = cluster::blocks_of(cluster).max(1);
+        // A launch without clusters has clusters of one block.
+        let cluster_blocks = cluster::blocks_of(kernel.cluster(cluster)?).max(1);
         clusters.set((blocks / cluster_blocks) as i32)
     })
 }

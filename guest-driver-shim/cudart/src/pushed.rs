@@ -5,8 +5,8 @@
 //! Thread-Local Storage", the general dynamic model), which would cost more than all else here. The
 //! static block of a thread, which needs no call, has little room for libraries that are loaded
 //! later: a program could not load many with a runtime in each. So the configurations are in a
-//! table, in which a thread finds its row by its thread pointer. A thread whose row is another's
-//! does what other libraries do.
+//! table, in which a thread finds its row by its thread pointer. A thread whose row belongs to
+//! another, even one that has ended, uses `thread_local!`.
 
 use std::arch::asm;
 use std::cell::Cell;
@@ -24,7 +24,7 @@ use crate::shapes::Dim3;
 const ROWS: usize = 64;
 
 /// What a thread has pushed. If the thread ends before it has popped all, the next one with this
-/// thread pointer begins above that.
+/// thread pointer begins above that, and its launches are slower.
 struct Pushed {
     count: Cell<usize>,
     /// The outermost, if there is any.
@@ -52,6 +52,8 @@ struct Row {
 // accesses `pushed`. No two threads have the same one at the same time: the later one gets it from
 // the C library when the earlier one has ended.
 unsafe impl Sync for Row {}
+
+const _: () = assert!(size_of::<Row>() == 64);
 
 static TABLE: [Row; ROWS] = [const {
     Row {
@@ -86,7 +88,8 @@ fn thread() -> usize {
 /// Returns the row in which a thread's configurations are, or would be if it were its own.
 #[inline]
 fn row_of(thread: usize) -> &'static Row {
-    // Stacks of threads begin some pages behind each other.
+    // The C library puts a page between the stacks of threads, which are whole MiB: so the numbers
+    // of their pages are one after the other, modulo the rows.
     &TABLE[(thread >> 12) % ROWS]
 }
 

@@ -457,6 +457,9 @@ fn clusters_that_a_kernel_requires_are_refused_where_there_are_none() {
     // `CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH`
     assert_eq!(cuFuncGetAttribute(&raw mut side, 11, pair), 0);
     assert_eq!(side, 2);
+    for (function, value) in [(pair, 2), (pair, 0), (one, 1)] {
+        assert_eq!(cuFuncSetAttribute(function, 11, value), NOT_PERMITTED);
+    }
     let launched = |function| launch(function, [4, 1, 1], [1; 3], &[]);
     assert_eq!(launched(pair), INVALID_CLUSTER_SIZE);
     assert_eq!(launched(one), 0);

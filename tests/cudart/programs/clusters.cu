@@ -30,7 +30,11 @@ __global__ void of_the_launch(unsigned *sums) { add_up(sums); }
 
 __global__ void __cluster_dims__(2, 1, 1) of_the_kernel(unsigned *sums) { add_up(sums); }
 
-cudaError_t launch(unsigned blocks, unsigned of_cluster, cudaStream_t stream, unsigned *sums) {
+__global__ void __cluster_dims__(1, 1, 1) of_one_block(unsigned *sums) { add_up(sums); }
+
+template <typename Kernel>
+cudaError_t launch_kernel(Kernel kernel, unsigned blocks, unsigned of_cluster, cudaStream_t stream,
+                          unsigned *sums) {
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {of_cluster, 1, 1};
@@ -40,7 +44,11 @@ cudaError_t launch(unsigned blocks, unsigned of_cluster, cudaStream_t stream, un
     configuration.stream = stream;
     configuration.attrs = &attribute;
     configuration.numAttrs = 1;
-    return cudaLaunchKernelEx(&configuration, of_the_launch, sums);
+    return cudaLaunchKernelEx(&configuration, kernel, sums);
+}
+
+cudaError_t launch(unsigned blocks, unsigned of_cluster, cudaStream_t stream, unsigned *sums) {
+    return launch_kernel(of_the_launch, blocks, of_cluster, stream, sums);
 }
 
 void verify_sums(unsigned *sums, unsigned of_cluster) {
@@ -77,6 +85,10 @@ int main() {
     } else {
         FAILS(cudaPeekAtLastError(), cudaErrorInvalidClusterSize);
     }
+    of_one_block<<<BLOCKS, THREADS>>>(sums);
+    CHECK_LAUNCH();
+    verify_sums(sums, 1);
+    FAILS(launch_kernel(of_one_block, BLOCKS, 2, stream, sums), cudaErrorInvalidClusterSize);
     // Not whole clusters, and more than the device has.
     const unsigned wrong[][2] = {{BLOCKS + 1, 2}, {2 * BLOCKS, 2 * BLOCKS}};
     for (auto [blocks, of_cluster] : wrong) {

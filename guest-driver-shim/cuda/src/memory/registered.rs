@@ -36,8 +36,8 @@ pub(crate) struct Replaced {
     _memory: Allocation<'static>,
     start: u64,
     bytes: u64,
-    /// Which file it is, as [`Line::file`].
-    file: (String, String),
+    /// Which file it is, as [`Line::file`], if that is known.
+    file: Option<(String, String)>,
 }
 
 #[unsafe(no_mangle)]
@@ -88,7 +88,7 @@ extern "C" fn cuMemHostUnregister(address: u64) -> u32 {
         })?;
         let drained = driver.rings.drain(driver);
         if let Backing::Registered(Some(replaced)) = taken.backing {
-            replaced.undo()?;
+            replaced.end()?;
         }
         drained
     })
@@ -164,30 +164,31 @@ impl Replaced {
             log::info!("registered memory at {start:#x} has no address for the GPU: {error}");
             Code::NOT_SUPPORTED
         })?;
-        let maps = maps().unwrap_or_default();
-        let mut lines = maps.lines().filter_map(Line::parse);
-        let line = lines.find(|line| (line.from..line.to).contains(&start));
-        let (device, inode) = line.map(|line| line.file).unwrap_or_default();
         Ok(Self {
             _memory: memory,
             start,
             bytes,
-            file: (device.to_owned(), inode.to_owned()),
+            file: maps().ok().and_then(|maps| file_at(&maps, start)),
         })
     }
 
-    /// Does what [`Self::undo`] does when the context ends, of which the program need not know: it
-    /// may have unmapped the memory, or mapped something else there.
+    /// Puts private pages with the same content there again, if what is there is still the device's
+    /// memory: the program may have unmapped it, or mapped something else there.
     pub(super) fn end(self) -> Answer {
-        let file = (self.file.0.as_str(), self.file.1.as_str());
-        match part_of_file(&maps()?, self.start, self.bytes, file) {
-            Part::All => self.undo(),
-            Part::Some => {
+        let maps = maps().ok();
+        let part = maps.zip(self.file.as_ref());
+        match part.map(|(maps, file)| part_of_file(&maps, self.start, self.bytes, file)) {
+            Some(Part::All) => self.undo(),
+            Some(Part::None) => Ok(()),
+            Some(Part::Some) => {
                 // The program may go on with what is left.
                 std::mem::forget(self);
                 Ok(())
             }
-            Part::None => Ok(()),
+            None => {
+                std::mem::forget(self);
+                Err(Code::OPERATING_SYSTEM)
+            }
         }
     }
 
@@ -249,6 +250,10 @@ impl<'a> Line<'a> {
             name: next(),
         })
     }
+
+    fn is_shared(&self) -> bool {
+        self.rights.ends_with('s')
+    }
 }
 
 /// Returns whether a range is private memory without a file: memory that others share would be
@@ -282,23 +287,36 @@ enum Part {
     None,
 }
 
-/// Returns how much of a range is shared memory that is the file.
-fn part_of_file(maps: &str, start: u64, bytes: u64, file: (&str, &str)) -> Part {
-    let of_file = maps.lines().filter_map(Line::parse);
-    let of_file = of_file.filter(|line| line.file == file && line.rights == "rw-s");
-    let pieces = of_file.map(|line| {
+/// Returns the file of which an address is shared memory.
+fn file_at(maps: &str, address: u64) -> Option<(String, String)> {
+    let mut lines = maps.lines().filter_map(Line::parse);
+    let line = lines.find(|line| (line.from..line.to).contains(&address) && line.is_shared())?;
+    Some((line.file.0.to_owned(), line.file.1.to_owned()))
+}
+
+/// Returns how much of a range is shared memory that is the file. Of memory that the program has
+/// protected since, all is only some.
+fn part_of_file(maps: &str, start: u64, bytes: u64, file: &(String, String)) -> Part {
+    let lines = maps.lines().filter_map(Line::parse);
+    let lines = lines.filter(|line| line.is_shared() && line.file == (&file.0, &file.1));
+    let (mut mapped, mut writable) = (0, 0);
+    for line in lines {
         let (from, to) = (line.from.max(start), line.to.min(start + bytes));
-        to.saturating_sub(from)
-    });
-    match pieces.sum::<u64>() {
-        0 => Part::None,
-        sum if sum == bytes => Part::All,
+        let piece = to.saturating_sub(from);
+        mapped += piece;
+        writable += if line.rights == "rw-s" { piece } else { 0 };
+    }
+    match (mapped, writable) {
+        (0, _) => Part::None,
+        (_, all) if all == bytes => Part::All,
         _ => Part::Some,
     }
 }
 
+/// Returns proc_pid_maps(5) of this process. Names of files can be any bytes.
 fn maps() -> Answer<String> {
-    std::fs::read_to_string("/proc/self/maps").map_err(|_| Code::OPERATING_SYSTEM)
+    let maps = std::fs::read("/proc/self/maps").map_err(|_| Code::OPERATING_SYSTEM)?;
+    Ok(String::from_utf8_lossy(&maps).into_owned())
 }
 
 #[cfg(test)]
@@ -333,14 +351,17 @@ mod tests {
 
     #[test]
     fn what_is_left_of_replaced_memory_is_found() {
-        let part = |start, bytes, file| part_of_file(MAPS, start, bytes, file);
-        let own = ("00:01", "9");
-        assert_eq!(part(0x5000, 0x1000, own), Part::All);
-        assert_eq!(part(0x4000, 0x2000, own), Part::Some);
-        assert_eq!(part(0x6000, 0x1000, own), Part::None);
-        assert_eq!(part(0x5000, 0x1000, ("00:01", "8")), Part::None);
+        let own = file_at(MAPS, 0x5fff).expect("it is shared");
+        let part = |start, bytes| part_of_file(MAPS, start, bytes, &own);
+        assert_eq!(part(0x5000, 0x1000), Part::All);
+        assert_eq!(part(0x4000, 0x2000), Part::Some);
+        assert_eq!(part(0x6000, 0x1000), Part::None);
+        let other = (own.0.clone(), "8".to_owned());
+        assert_eq!(part_of_file(MAPS, 0x5000, 0x1000, &other), Part::None);
         // Private memory of a file.
-        assert_eq!(part(0x8000, 0x1000, ("08:01", "77")), Part::None);
+        assert_eq!(file_at(MAPS, 0x8000), None);
+        let protected = MAPS.replace("rw-s", "r--s");
+        assert_eq!(part_of_file(&protected, 0x5000, 0x1000, &own), Part::Some);
     }
 
     #[test]

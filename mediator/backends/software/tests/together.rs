@@ -128,6 +128,8 @@ fn kernels_that_require_larger_clusters_are_not_launched() {
         };
         assert_eq!(status, wanted, "{cluster}");
     }
+    let none = kernel("", "").replacen(")", ") .reqnctapercluster 2, 0", 1);
+    assert!(device.load(&none).is_err());
 }
 
 #[test]

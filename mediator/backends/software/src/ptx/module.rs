@@ -209,7 +209,13 @@ fn tuning(cursor: &mut Cursor<'_>, function: &mut Function) -> Result {
         match token.text {
             "maxntid" => function.max_threads = Some(dimensions(cursor)?),
             "reqntid" => function.required_threads = Some(dimensions(cursor)?),
-            "reqnctapercluster" => function.required_cluster = Some(dimensions(cursor)?),
+            "reqnctapercluster" => {
+                let cluster = dimensions(cursor)?;
+                if cluster.contains(&0) {
+                    return Err(cursor.error("a cluster has at least one block"));
+                }
+                function.required_cluster = Some(cluster);
+            }
             "minnctapersm"
             | "maxnctapersm"
             | "maxnreg"
@@ -231,12 +237,12 @@ fn tuning(cursor: &mut Cursor<'_>, function: &mut Function) -> Result {
 /// One to three numbers; missing ones are 1.
 fn dimensions(cursor: &mut Cursor<'_>) -> Result<[u32; 3]> {
     cursor.take()?;
-    let mut dimensions = [cursor.number_u32("a number of threads")?, 1, 1];
+    let mut dimensions = [cursor.number_u32("a number of threads or blocks")?, 1, 1];
     for dimension in &mut dimensions[1..] {
         if !cursor.eat(",")? {
             break;
         }
-        *dimension = cursor.number_u32("a number of threads")?;
+        *dimension = cursor.number_u32("a number of threads or blocks")?;
     }
     Ok(dimensions)
 }
