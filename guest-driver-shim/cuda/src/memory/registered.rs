@@ -217,8 +217,8 @@ impl Replaced {
 fn place(from: u64, old_bytes: u64, bytes: u64, to: u64) -> io::Result<()> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let (source, target) = (from as *mut libc::c_void, to as *mut libc::c_void);
-    // SAFETY: the source is a mapping of the library. The target's pages are whole pages of private
-    // memory that the program has registered, and get the content that they had.
+    // SAFETY: the source is a mapping of the library. The target's pages are whole pages that the
+    // program has registered, or the device's memory in their place, and keep their content.
     let moved = unsafe { libc::mremap(source, old_bytes as usize, bytes as usize, flags, target) };
     match moved == libc::MAP_FAILED {
         true => Err(io::Error::last_os_error()),
