@@ -23,7 +23,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use causeway_libcuda as _;
@@ -69,6 +69,21 @@ pub fn library() {
         std::fs::remove_dir_all(&folder).expect("the folder is this process's");
     });
     make_current();
+}
+
+/// Does what [`library`] does, and keeps the other tests of the file waiting until the guard is
+/// dropped: for tests that count, capture (which forbids calls of other threads), stop a ring by a
+/// host function, or look at an address whose memory has been freed, which an allocation of another
+/// test may be given.
+///
+/// # Panics
+/// As [`library`].
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // A test that failed has said so: the others go on.
+    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    library();
+    guard
 }
 
 /// Does what [`library`] does, with devices on the software engine, of which each of `gpus` is a

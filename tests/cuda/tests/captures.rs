@@ -4,8 +4,6 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use causeway_cuda_tests::library;
-
 const INVALID_VALUE: u32 = 1;
 const INVALID_HANDLE: u32 = 400;
 const ILLEGAL_STATE: u32 = 401;
@@ -77,11 +75,7 @@ unsafe extern "C" {
 
 /// One test at a time: captures of one thread forbid calls of others.
 fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let guard = ALONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    library();
+    let guard = causeway_cuda_tests::alone();
     CALLS.lock().unwrap().clear();
     guard
 }

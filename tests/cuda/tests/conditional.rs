@@ -6,10 +6,9 @@ mod conditions;
 
 use std::ptr::null;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use causeway_cuda_tests::library;
+use causeway_cuda_tests::alone;
 use conditions::code::{
     cuCtxSynchronize, cuGraphLaunch, cuModuleUnload, cuStreamCreate, cuStreamSynchronize, function,
 };
@@ -61,14 +60,6 @@ unsafe extern "C" {
 const THREAD_LOCAL: u32 = 1;
 const PARAMETERS_CHANGED: u64 = 5;
 const UPDATE_FAILURE: u32 = 910;
-
-/// One test at a time: a capture forbids calls of others.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    library();
-    guard
-}
 
 /// Returns a graph that adds 1, 16, 256, … to a word as the `kind` of conditional node chooses its
 /// first, second, third, … graph, and 2^24 behind it.

@@ -2,9 +2,9 @@
 
 #![allow(unsafe_code, reason = "the driver API is a C library")]
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
-use causeway_cuda_tests::library;
+use causeway_cuda_tests::alone;
 
 const INVALID_VALUE: u32 = 1;
 const UPDATE_FAILURE: u32 = 910;
@@ -80,16 +80,6 @@ static CALLS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 extern "C" fn note(argument: usize) {
     CALLS.lock().unwrap().push(argument);
-}
-
-/// One test at a time: all of them note calls in one place.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let guard = ALONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    library();
-    guard
 }
 
 fn host(argument: usize) -> HostNode {

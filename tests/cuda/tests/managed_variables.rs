@@ -7,7 +7,7 @@ mod code;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::null;
 
-use causeway_cuda_tests::library as start;
+use causeway_cuda_tests::alone;
 use code::*;
 
 /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, `CU_POINTER_ATTRIBUTE_IS_MANAGED` and
@@ -116,7 +116,7 @@ fn library_of(text: &CStr) -> (u32, usize) {
 
 #[test]
 fn kernels_and_the_cpu_share_the_variables_of_a_module() {
-    start();
+    let _alone = alone();
     let module = module(ADDING);
     let (count, bytes) = global(module, c"count");
     assert_eq!((read(count), bytes), (5_u32, 4));
@@ -139,7 +139,7 @@ fn kernels_and_the_cpu_share_the_variables_of_a_module() {
 
 #[test]
 fn pointers_to_them_are_managed_until_the_module_ends() {
-    start();
+    let _alone = alone();
     let module = module(ADDING);
     let (four, _) = global(module, c"four");
     for address in [four, four + 15] {
@@ -156,7 +156,7 @@ fn pointers_to_them_are_managed_until_the_module_ends() {
 
 #[test]
 fn every_module_has_its_own() {
-    start();
+    let _alone = alone();
     let modules = [module(ADDING), module(ADDING)];
     let counts = modules.map(|module| global(module, c"count").0);
     add(modules[1]);
@@ -168,7 +168,7 @@ fn every_module_has_its_own() {
 
 #[test]
 fn their_memory_goes_with_the_module() {
-    start();
+    let _alone = alone();
     // 32 MiB, more often than a device of a gigabyte has room for.
     let body = ".visible .global .attribute(.managed) .align 4 .b8 large[33554432];";
     for _ in 0..40 {
@@ -188,7 +188,7 @@ fn their_memory_goes_with_the_module() {
 
 #[test]
 fn contexts_share_those_of_a_library() {
-    start();
+    let _alone = alone();
     let (result, library) = library_of(&text(ADDING));
     assert_eq!(result, 0);
     let (result, count, bytes) = managed(library, c"count");
@@ -215,7 +215,7 @@ fn contexts_share_those_of_a_library() {
 
 #[test]
 fn linked_texts_share_a_variable() {
-    start();
+    let _alone = alone();
     let (mut linker, mut image, mut bytes) = (0, null(), 0);
     let (none, no) = (null(), nothing());
     assert_eq!(cuLinkCreate_v2(0, none, no, &raw mut linker), 0);
@@ -251,7 +251,7 @@ fn linked_texts_share_a_variable() {
 
 #[test]
 fn what_cannot_be_expressed_is_refused() {
-    start();
+    let _alone = alone();
     let body = ".global .attribute(.managed) .u32 x; .global .u64 y = x;";
     assert_eq!(load(&text(body)).0, NOT_SUPPORTED);
     assert_eq!(library_of(&text(body)).0, NOT_SUPPORTED);

@@ -91,7 +91,7 @@ fn pattern(bytes: usize, seed: u32) -> Vec<u8> {
 
 #[test]
 fn pageable_memory_is_copied_at_any_size_and_offset() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     let device = allocate(12 << 20);
     for (index, bytes) in [1, 3, 63, 64, 4097, 1 << 20, (1 << 20) + 1, (9 << 20) + 13]
         .into_iter()
@@ -112,7 +112,7 @@ fn pageable_memory_is_copied_at_any_size_and_offset() {
 
 #[test]
 fn many_small_copies_go_around_the_staging_memory_in_order() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     let device = allocate(4096);
     for round in 0..3000_u32 {
         let content = pattern(4096, round);
@@ -125,7 +125,7 @@ fn many_small_copies_go_around_the_staging_memory_in_order() {
 
 #[test]
 fn device_memory_is_copied_also_onto_itself() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     let (one, other) = (allocate(10_000), allocate(10_000));
     let content = pattern(9001, 5);
     upload(one + 3, &content);
@@ -143,7 +143,7 @@ fn device_memory_is_copied_also_onto_itself() {
 
 #[test]
 fn wrong_addresses_and_sizes_are_refused_and_harm_nothing() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     let device = allocate(1000);
     let mut byte = 0_u8;
     let into = (&raw mut byte).cast();
@@ -171,7 +171,7 @@ fn wrong_addresses_and_sizes_are_refused_and_harm_nothing() {
 
 #[test]
 fn fills_have_the_width_that_they_are_asked_for() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     let device = allocate(256);
     ok!(cuMemsetD8_v2(device, 1, 256));
     ok!(cuMemsetD8_v2(device + 3, 0xab, 5));
@@ -192,7 +192,7 @@ fn fills_have_the_width_that_they_are_asked_for() {
 
 #[test]
 fn rectangles_keep_what_is_beside_them() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     let (mut device, mut pitch) = (0, 0);
     ok!(cuMemAllocPitch_v2(
         &raw mut device,
@@ -263,7 +263,7 @@ fn rectangles_keep_what_is_beside_them() {
 
 #[test]
 fn boxes_are_copied_within_the_device() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     let (from, to) = (allocate(4096), allocate(4096));
     let content = pattern(4096, 3);
     upload(from, &content);
@@ -310,7 +310,7 @@ fn boxes_are_copied_within_the_device() {
 
 #[test]
 fn memory_is_reused_while_work_with_it_is_under_way() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     let mut stream = 0;
     // One that waits for the default stream.
     ok!(cuStreamCreate(&raw mut stream, 0));
@@ -335,7 +335,7 @@ fn memory_is_reused_while_work_with_it_is_under_way() {
 
 #[test]
 fn threads_allocate_at_once_and_never_share() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     std::thread::scope(|scope| {
         for number in 0..64_u8 {
             scope.spawn(move || {
@@ -360,7 +360,7 @@ fn threads_allocate_at_once_and_never_share() {
 
 #[test]
 fn pointers_are_told_with_their_allocation() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     let device = allocate(1000);
     let (mut base, mut bytes) = (0, 0);
     ok!(cuMemGetAddressRange_v2(
@@ -411,7 +411,7 @@ fn pointers_are_told_with_their_allocation() {
 
 #[test]
 fn pools_count_what_streams_allocate() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     let mut pool = 0;
     ok!(cuDeviceGetDefaultMemPool(&raw mut pool, 0));
     let used = || {
@@ -431,7 +431,7 @@ fn pools_count_what_streams_allocate() {
 
 #[test]
 fn the_device_tells_how_much_is_free() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     let (mut free, mut all) = (0, 0);
     ok!(cuMemGetInfo_v2(&raw mut free, &raw mut all));
     assert!(free <= all && all > 0);
@@ -441,7 +441,7 @@ fn the_device_tells_how_much_is_free() {
 
 #[test]
 fn memory_of_another_process_ends_when_it_is_freed() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     let shared = allocate(4096);
     let other = allocate(4096);
     let exported = |address| {

@@ -7,10 +7,9 @@
 use std::ffi::{CStr, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use causeway_cuda_tests::{is_on_gpu, is_on_software, library};
+use causeway_cuda_tests::{alone, is_on_gpu, is_on_software};
 
 const NON_BLOCKING: u32 = 1;
 const NOT_READY: u32 = 600;
@@ -85,14 +84,6 @@ macro_rules! good {
         // SAFETY: as above.
         $(assert_eq!(unsafe { $call }, 0, stringify!($call));)*
     };
-}
-
-/// One test at a time: rings and the stand-in's list are the process's.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    library();
-    guard
 }
 
 fn stream(flags: u32, priority: i32) -> usize {

@@ -2,10 +2,10 @@
 
 #![allow(unsafe_code, reason = "the driver API is a C library")]
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
-use causeway_cuda_tests::library;
+use causeway_cuda_tests::{alone, library};
 
 const INVALID_VALUE: u32 = 1;
 const INVALID_HANDLE: u32 = 400;
@@ -43,16 +43,6 @@ unsafe extern "C" {
     fn cuEventCreate(event: *mut usize, flags: u32) -> u32;
     fn cuEventRecord(event: usize, stream: usize) -> u32;
     fn cuEventDestroy_v2(event: usize) -> u32;
-}
-
-/// One test at a time: all of them share the ring, which host functions stop.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let guard = ALONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    library();
-    guard
 }
 
 fn stream() -> usize {
