@@ -150,6 +150,17 @@ mod tests {
     }
 
     #[test]
+    fn a_set_has_the_bit_of_its_node() {
+        for node in [0, 1, 63, 64, 130, 1023] {
+            let set = set_of(node).unwrap();
+            let has = |bit: u32| set[bit as usize / 64] >> (bit % 64) & 1 == 1;
+            assert!((0..1024).all(|bit| has(bit) == (bit == node)), "{node}");
+        }
+        let refused = set_of(1024).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
     fn memory_is_bound_to_a_node_in_all_of_its_mappings() {
         if !has_nodes() {
             return;

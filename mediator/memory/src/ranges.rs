@@ -165,6 +165,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_beside_a_range_that_was_taken_is_never_empty() {
+        let taken = |start, bytes| {
+            let mut ranges = RangeAllocator::new(0..4 * MIB);
+            assert!(ranges.take_at(start, bytes));
+            ranges.take_all().collect::<Vec<_>>()
+        };
+        assert_eq!(taken(0, 4 * MIB), []);
+        assert_eq!(taken(0, MIB), [MIB..4 * MIB]);
+        assert_eq!(taken(MIB, 3 * MIB), [0..MIB]);
+        assert_eq!(taken(MIB, MIB), [0..MIB, 2 * MIB..4 * MIB]);
+    }
+
+    #[test]
+    fn ranges_of_large_pages_begin_at_one() {
+        for (bytes, alignment) in [
+            (1, PAGE_BYTES),
+            (LARGE_PAGE_BYTES - 1, PAGE_BYTES),
+            (LARGE_PAGE_BYTES, LARGE_PAGE_BYTES),
+            (LARGE_PAGE_BYTES + 1, LARGE_PAGE_BYTES),
+        ] {
+            assert_eq!(page_alignment(bytes), alignment, "{bytes}");
+        }
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused() {
         let mut ranges = RangeAllocator::new(0..8 * MIB);
         for bytes in [0, 8 * MIB + 4096, !0xfff] {

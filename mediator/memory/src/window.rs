@@ -191,6 +191,14 @@ mod tests {
             .unwrap_err();
     }
 
+    /// More in all than a process has addresses.
+    #[test]
+    fn the_addresses_of_windows_that_are_gone_are_free() {
+        for _ in 0..200 {
+            Window::reserve(1 << 40).unwrap();
+        }
+    }
+
     #[test]
     fn ranges_outside_are_refused_with_their_numbers() {
         let memory = SharedMemory::new("test", PAGE_BYTES, PageSize::Small).unwrap();
