@@ -93,6 +93,35 @@ fn kernels(c: &mut Criterion) {
     }
 }
 
+/// Launches of a kernel that does nothing, and waits for them.
+fn launches(c: &mut Criterion) {
+    let backend = software(1);
+    let space = backend
+        .create_space(Arc::new(AtomicBool::new(false)))
+        .expect("an address space");
+    let text = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() { ret; }";
+    let module = space
+        .load_module(text.as_bytes(), &mut Reservation::unlimited())
+        .expect("a module");
+    let kernel = module.kernel("k").expect("a kernel");
+    let mut queue = space.create_queue(0).expect("a queue");
+    let mut group = c.benchmark_group("launch");
+    for threads in [32, 256, 1024] {
+        let shape = LaunchShape {
+            grid: [1; 3],
+            block: [threads, 1, 1],
+            shared_bytes: 0,
+        };
+        let mut launch = || {
+            let launch = Launch::new(&kernel, shape, &[]).expect("a launch within the limits");
+            let done = queue.submit(Work::Launch(launch));
+            done.expect("a launch that ends well");
+        };
+        group.bench_function(format!("{threads}_threads"), |b| b.iter(&mut launch));
+    }
+    group.finish();
+}
+
 fn allocations(c: &mut Criterion) {
     let backend = software(1);
     let mut group = c.benchmark_group("allocate_and_free");
@@ -107,5 +136,5 @@ fn allocations(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, modules, kernels, allocations);
+criterion_group!(benches, modules, kernels, launches, allocations);
 criterion_main!(benches);

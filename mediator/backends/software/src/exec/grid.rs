@@ -78,20 +78,31 @@ impl Grid {
     }
 }
 
-fn thread_indices(block: [u32; 3]) -> Vec<[[u32; WARP]; 3]> {
-    let [x, y, _] = block;
-    let threads: u32 = block.iter().product();
-    let warps = threads.div_ceil(WARP as u32);
-    (0..warps)
-        .map(|warp| {
-            let thread = |lane: usize| warp * WARP as u32 + lane as u32;
-            [
-                std::array::from_fn(|lane| thread(lane) % x),
-                std::array::from_fn(|lane| thread(lane) / x % y),
-                std::array::from_fn(|lane| thread(lane) / x / y),
-            ]
-        })
-        .collect()
+fn thread_indices([x, y, z]: [u32; 3]) -> Vec<[[u32; WARP]; 3]> {
+    let warps = (x * y * z).div_ceil(WARP as u32);
+    let mut at = [0; 3];
+    let mut next = || {
+        let here = at;
+        // Counts: a division for each index would take longer than a small kernel.
+        at[0] += 1;
+        if at[0] == x {
+            at = [0, at[1] + 1, at[2]];
+        }
+        if at[1] == y {
+            at = [0, 0, at[2] + 1];
+        }
+        here
+    };
+    let warp = |_| {
+        let mut rows = [[0; WARP]; 3];
+        for lane in 0..WARP {
+            for (row, index) in rows.iter_mut().zip(next()) {
+                row[lane] = index;
+            }
+        }
+        rows
+    };
+    (0..warps).map(warp).collect()
 }
 
 #[cfg(test)]
@@ -109,5 +120,22 @@ mod tests {
         assert_eq!(at(0), [0, 0, 0]);
         assert_eq!(at(7), [2, 1, 0]);
         assert_eq!(at(59), [4, 2, 3]);
+        for block in [
+            [1, 1, 1],
+            [32, 1, 1],
+            [1, 32, 2],
+            [7, 1, 9],
+            [1024, 1, 1],
+            [16, 16, 4],
+        ] {
+            let [x, y, z] = block;
+            for (warp, rows) in (0..).zip(thread_indices(block)) {
+                for lane in 0..(x * y * z - 32 * warp).min(32) {
+                    let thread = 32 * warp + lane;
+                    let expected = [thread % x, thread / x % y, thread / x / y];
+                    assert_eq!(rows.map(|row| row[lane as usize]), expected, "{block:?}");
+                }
+            }
+        }
     }
 }
