@@ -31,6 +31,7 @@ mod load;
 pub(crate) mod matrix;
 pub(crate) mod predicate;
 mod printf;
+mod row;
 pub(crate) mod shuffle;
 pub(crate) mod special;
 mod store;

@@ -49,6 +49,10 @@ mod system;
 mod texture;
 mod workers;
 
+/// What tests outside the crate and inside share names it so.
+#[cfg(test)]
+extern crate self as causeway_software;
+
 pub use backend::{Config, Software};
 pub use counts::LaunchCount;
 pub use exec::Multiprocessors;

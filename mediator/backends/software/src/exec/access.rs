@@ -7,10 +7,17 @@
     reason = "several arrays are walked at once"
 )]
 
+use std::arch::x86_64::{
+    __m128i, __m256i, _mm_add_epi32, _mm_loadu_si128, _mm256_add_epi64, _mm256_blendv_epi8,
+    _mm256_castsi256_si128, _mm256_cmpgt_epi64, _mm256_cvtepu32_epi64, _mm256_loadu_si256,
+    _mm256_or_si256, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_storeu_si256,
+};
+
 use causeway_cpu_queue::Entry;
 use causeway_protocol::Access as Rights;
 
 use super::Context;
+use super::context::SITES;
 use super::fault::{AccessKind, NOT_ALIGNED, Trouble};
 use crate::address;
 use crate::program::Op;
@@ -40,8 +47,9 @@ pub(crate) const fn address_kind(space: u8, word: bool) -> Slot {
 
 /// Host addresses of a warp's access. Inactive lanes repeat the address of an active one.
 pub(super) struct Reach {
-    /// One per lane.
-    pub(super) at: [u64; WARP],
+    /// One per lane, to which `bias` is added.
+    at: [u64; WARP],
+    bias: u64,
     /// All lanes access the same place.
     pub(super) uniform: bool,
 }
@@ -60,6 +68,7 @@ impl Reach {
     ) -> Option<Self> {
         let mut reach = Self {
             at: [0; WARP],
+            bias: 0,
             uniform: false,
         };
         let access = Access {
@@ -76,6 +85,12 @@ impl Reach {
             }
         };
         found.then_some(reach)
+    }
+
+    /// Returns the host address of a lane's access.
+    #[inline(always)]
+    pub(super) fn host(&self, lane: usize) -> u64 {
+        self.at[lane].wrapping_add(self.bias)
     }
 }
 
@@ -95,8 +110,14 @@ pub(super) struct Access {
 #[inline(never)]
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 unsafe fn reach_avx2(context: &mut Context<'_>, op: &Op, access: Access, into: &mut Reach) -> bool {
-    addresses(context, op, &mut into.at);
-    let extent = extent_avx2(&into.at);
+    let extent = match context.mask {
+        // SAFETY: by this function's contract.
+        u32::MAX => unsafe { walk_avx2(context, op, &mut into.at) },
+        _ => {
+            addresses(context, op, &mut into.at);
+            extent_avx2(&into.at)
+        }
+    };
     translate(context, op, access, into, extent)
 }
 
@@ -166,35 +187,94 @@ fn extent(at: &[u64; WARP]) -> Extent {
     extent
 }
 
+/// Extents of four lanes each, as four lanes wide vectors.
+#[derive(Clone, Copy)]
+struct Extents {
+    low: __m256i,
+    high: __m256i,
+    bits: __m256i,
+}
+
+impl Extents {
+    #[target_feature(enable = "avx2")]
+    fn none() -> Self {
+        Self {
+            low: _mm256_set1_epi64x(i64::MAX),
+            high: _mm256_set1_epi64x(i64::MIN),
+            bits: _mm256_set1_epi64x(0),
+        }
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn add(&mut self, next: __m256i) {
+        let Self { low, high, bits } = *self;
+        self.low = _mm256_blendv_epi8(low, next, _mm256_cmpgt_epi64(low, next));
+        self.high = _mm256_blendv_epi8(high, next, _mm256_cmpgt_epi64(next, high));
+        self.bits = _mm256_or_si256(bits, next);
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn all(self) -> Extent {
+        // SAFETY: both types are 32 bytes without invalid values.
+        let (low, high, bits): ([i64; 4], [i64; 4], [u64; 4]) = unsafe {
+            (
+                std::mem::transmute::<__m256i, [i64; 4]>(self.low),
+                std::mem::transmute::<__m256i, [i64; 4]>(self.high),
+                std::mem::transmute::<__m256i, [u64; 4]>(self.bits),
+            )
+        };
+        Extent {
+            low: low[0].min(low[1]).min(low[2].min(low[3])),
+            high: high[0].max(high[1]).max(high[2].max(high[3])),
+            bits: bits[0] | bits[1] | bits[2] | bits[3],
+        }
+    }
+}
+
 /// [`extent`], four lanes at a time.
 #[target_feature(enable = "avx2")]
 fn extent_avx2(at: &[u64; WARP]) -> Extent {
-    use std::arch::x86_64::{
-        __m256i, _mm256_blendv_epi8, _mm256_cmpgt_epi64, _mm256_loadu_si256, _mm256_or_si256,
-    };
     let lanes = at.as_ptr().cast::<__m256i>();
     // SAFETY: there are eight times four lanes; the loads are unaligned.
     let load = |quarter: usize| unsafe { _mm256_loadu_si256(lanes.add(quarter)) };
-    let (mut low, mut high, mut bits) = (load(0), load(0), load(0));
-    for quarter in 1..WARP / 4 {
-        let next = load(quarter);
-        low = _mm256_blendv_epi8(low, next, _mm256_cmpgt_epi64(low, next));
-        high = _mm256_blendv_epi8(high, next, _mm256_cmpgt_epi64(next, high));
-        bits = _mm256_or_si256(bits, next);
+    let mut extents = Extents::none();
+    for quarter in 0..WARP / 4 {
+        extents.add(load(quarter));
     }
-    // SAFETY: both types are 32 bytes without invalid values.
-    let (low, high, bits): ([i64; 4], [i64; 4], [u64; 4]) = unsafe {
-        (
-            std::mem::transmute::<__m256i, [i64; 4]>(low),
-            std::mem::transmute::<__m256i, [i64; 4]>(high),
-            std::mem::transmute::<__m256i, [u64; 4]>(bits),
-        )
+    extents.all()
+}
+
+/// [`addresses`] and [`extent`] of a whole warp, four lanes at a time.
+///
+/// # Safety
+/// As [`reach_baseline`]; all lanes are active.
+#[target_feature(enable = "avx2")]
+unsafe fn walk_avx2(context: &Context<'_>, op: &Op, at: &mut [u64; WARP]) -> Extent {
+    let is_word = op.c.0 & WORD_ADDRESS != 0;
+    let (words, doubles) = (context.slot::<__m128i>(op.a), context.slot::<__m256i>(op.a));
+    let offset = match is_word {
+        true => _mm256_set1_epi32(op.imm as i32),
+        false => _mm256_set1_epi64x(op.imm as i64),
     };
-    Extent {
-        low: low[0].min(low[1]).min(low[2].min(low[3])),
-        high: high[0].max(high[1]).max(high[2].max(high[3])),
-        bits: bits[0] | bits[1] | bits[2] | bits[3],
+    let to = at.as_mut_ptr().cast::<__m256i>();
+    let mut extents = Extents::none();
+    for quarter in 0..WARP / 4 {
+        // SAFETY: lowering gives the address operand a register of this class in the bound frame,
+        // which has eight times four lanes, as `at` has.
+        let next = unsafe {
+            let next = match is_word {
+                true => _mm256_cvtepu32_epi64(_mm_add_epi32(
+                    _mm_loadu_si128(words.add(quarter)),
+                    _mm256_castsi256_si128(offset),
+                )),
+                false => _mm256_add_epi64(_mm256_loadu_si256(doubles.add(quarter)), offset),
+            };
+            _mm256_storeu_si256(to.add(quarter), next);
+            next
+        };
+        extents.add(next);
     }
+    extents.all()
 }
 
 /// Turns the addresses into host addresses.
@@ -206,24 +286,20 @@ fn translate(
     into: &mut Reach,
     extent: Extent,
 ) -> bool {
-    let space = (op.c.0 & 7) as u8;
     // Addresses with the top bit set are valid nowhere, and would be in the wrong order.
     let found = if extent.bits & (u64::from(op.d.0) | 1 << 63) == 0 {
         let ends = (extent.low as u64, extent.high as u64);
-        window(context, space, ends, access)
+        window(context, op, ends, access)
     } else {
         None
     };
     let Some((bias, stride)) = found else {
         return lane_by_lane(context, op, access, into);
     };
-    if stride == 0 {
+    into.bias = bias;
+    if stride != 0 {
         for lane in 0..WARP {
-            into.at[lane] = into.at[lane].wrapping_add(bias);
-        }
-    } else {
-        for lane in 0..WARP {
-            into.at[lane] = into.at[lane].wrapping_add(bias + lane as u64 * stride);
+            into.at[lane] = into.at[lane].wrapping_add(lane as u64 * stride);
         }
     }
     into.uniform = extent.low == extent.high && stride == 0;
@@ -233,15 +309,16 @@ fn translate(
 /// What turns addresses `low` to `high` into host addresses, if one thing does: a bias, and a
 /// stride by lane.
 #[inline(always)]
-fn window(
+pub(super) fn window(
     context: &mut Context<'_>,
-    space: u8,
+    op: &Op,
     (low, high): (u64, u64),
     access: Access,
 ) -> Option<(u64, u64)> {
+    let (space, site) = ((op.c.0 & 7) as u8, op.ordinal as usize % SITES);
     let bytes = access.bytes;
     match space {
-        space::GLOBAL => mapped(context, (low, high), access).map(|bias| (bias, 0)),
+        space::GLOBAL => mapped(context, site, (low, high), access).map(|bias| (bias, 0)),
         space::SHARED => {
             let fits = high.checked_add(bytes)? <= u64::from(context.shared.bytes);
             fits.then_some((context.shared.base as u64, 0))
@@ -254,7 +331,7 @@ fn window(
         space::PARAMETER => None,
         _ => {
             if address::is_global(high) {
-                return mapped(context, (low, high), access).map(|bias| (bias, 0));
+                return mapped(context, site, (low, high), access).map(|bias| (bias, 0));
             }
             let start = address::SHARED.start;
             let fits =
@@ -265,12 +342,18 @@ fn window(
 }
 
 #[inline(always)]
-fn mapped(context: &mut Context<'_>, (low, high): (u64, u64), access: Access) -> Option<u64> {
+fn mapped(
+    context: &mut Context<'_>,
+    site: usize,
+    (low, high): (u64, u64),
+    access: Access,
+) -> Option<u64> {
     let holds = |entry: &Entry| low >= entry.start && low < entry.end;
-    let mut entry = context.entries.get(context.cached)?;
+    let mut entry = context.entries.get(context.cached[site])?;
     if !holds(entry) {
-        context.cached = context.table.find(low)?;
-        entry = &context.entries[context.cached];
+        let found = context.table.find(low)?;
+        context.cached[site] = found;
+        entry = &context.entries[found];
     }
     let fits = high < entry.end && entry.end - high >= access.bytes;
     (fits && entry.allows(rights(access.kind))).then(|| entry.host.wrapping_sub(entry.start))
@@ -286,6 +369,8 @@ const fn rights(kind: AccessKind) -> Rights {
 #[cold]
 #[inline(never)]
 fn lane_by_lane(context: &mut Context<'_>, op: &Op, access: Access, into: &mut Reach) -> bool {
+    #[cfg(test)]
+    tests::count_lane_by_lane();
     into.uniform = false;
     for lane in lanes(context.mask) {
         let address = into.at[lane];
@@ -422,7 +507,7 @@ pub(super) fn global_address(
     (lane, address): (usize, u64),
     access: Access,
 ) -> Result<u64, Trouble> {
-    if let Some(bias) = mapped(context, (address, address), access) {
+    if let Some(bias) = mapped(context, 0, (address, address), access) {
         return Ok(address.wrapping_add(bias));
     }
     global(context, address, access.bytes, access.kind).map_err(|reason| Trouble::Access {
@@ -461,3 +546,7 @@ pub(super) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
         (lane < WARP as u32).then_some(lane as usize)
     })
 }
+
+#[cfg(test)]
+#[path = "access_tests.rs"]
+pub(super) mod tests;

@@ -82,7 +82,7 @@ where
                 M::try_from(new).unwrap_or(old)
             };
             // SAFETY: `reach` checked range, alignment and rights.
-            let old = unsafe { M::update(reach.at[lane] as *mut M, change) };
+            let old = unsafe { M::update(reach.host(lane) as *mut M, change) };
             if op.dst != NO_RESULT {
                 // SAFETY: as above.
                 unsafe { *target.add(lane) = old.into() };

@@ -11,6 +11,10 @@ use crate::registers::{FrameBytes, Guard, Slot};
 use crate::system::System;
 use crate::texture::TextureTable;
 
+/// Accesses of a program that have an entry of their own in [`Context::cached`]: most loops access
+/// few arrays, each at its own places.
+pub(super) const SITES: usize = 16;
+
 /// A stretch of memory that belongs to a block, a warp or a launch, and to this host thread alone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Area {
@@ -39,8 +43,8 @@ pub(crate) struct Context<'l> {
     pub(super) entries: &'l [Entry],
     /// Textures and surfaces.
     pub(super) textures: &'l TextureTable,
-    /// Index of the mapping used last.
-    pub(super) cached: usize,
+    /// Indices of mappings used last, by the place of the access in the program.
+    pub(super) cached: [usize; SITES],
     /// Shared memory of the block.
     pub(super) shared: Area,
     /// Local memory of the warp, one lane behind the other.
@@ -80,7 +84,7 @@ impl<'l> Context<'l> {
             table,
             entries: table.entries(),
             textures: &visible.textures,
-            cached: 0,
+            cached: [0; SITES],
             shared: nothing,
             local: nothing,
             parameters: nothing,
@@ -164,6 +168,10 @@ impl<'l> Context<'l> {
     pub(super) fn set_words(&self, slot: Slot, values: &[u32; 32]) {
         // SAFETY: as in `word`; the copy is made before the register is written.
         let target = unsafe { &mut *self.slot::<[u32; 32]>(slot) };
+        if self.mask == u32::MAX {
+            *target = *values;
+            return;
+        }
         for (lane, value) in values.iter().enumerate() {
             if self.mask & (1 << lane) != 0 {
                 target[lane] = *value;

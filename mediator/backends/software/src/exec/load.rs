@@ -5,13 +5,13 @@
     reason = "several arrays are walked at once"
 )]
 
-use std::arch::x86_64::__m128i;
 use std::marker::PhantomData;
 
 use super::Context;
 use super::access::Reach;
 use super::fault::AccessKind;
 use super::lanes::{Body, Lane, broadcast, compile, write_all};
+use super::row::{Row, load_row, load_some};
 use crate::isa::Isa;
 use crate::program::{Exec, Op, Step};
 use crate::registers::WARP;
@@ -23,22 +23,34 @@ impl<M: Element<R>, R: Lane> Body for Load<M, R> {
     #[inline(always)]
     unsafe fn run<const AVX2: bool>(context: &mut Context<'_>, op: &Op) -> Step {
         // SAFETY: by the contract of `Exec`.
-        let reach = unsafe { Reach::of::<AVX2>(context, op, size_of::<M>(), AccessKind::Load) };
-        let Some(Reach { at, uniform }) = reach else {
-            return Step::Fault;
+        let values = match unsafe { Row::of::<M>(context, op, AccessKind::Load) } {
+            // SAFETY: the row was checked.
+            Some(Row::Beside(at)) => unsafe { load_row::<M>(at) },
+            // SAFETY: as above, for the active lanes.
+            Some(Row::Partly(at)) => unsafe { load_some::<M>(at, context.mask) },
+            // SAFETY: as above.
+            Some(Row::Same(at)) => return unsafe { Self::same(context, op, at) },
+            // SAFETY: as above.
+            Some(Row::Own(at, stride)) => unsafe { gather(|lane| at + lane as u64 * stride) },
+            None => {
+                // SAFETY: by the contract of `Exec`.
+                let reach =
+                    unsafe { Reach::of::<AVX2>(context, op, size_of::<M>(), AccessKind::Load) };
+                match reach {
+                    None => return Step::Fault,
+                    Some(reach) if reach.uniform => {
+                        // SAFETY: `reach` checked range, alignment and rights.
+                        return unsafe { Self::same(context, op, reach.host(0)) };
+                    }
+                    // SAFETY: as above; inactive lanes repeat the address of an active one.
+                    Some(reach) => unsafe { gather(|lane| reach.host(lane)) },
+                }
+            }
         };
-        if uniform {
-            // SAFETY: `reach` checked range, alignment and rights.
-            let value = unsafe { (at[0] as *const M).read_volatile() };
-            // SAFETY: lowering gives `dst` the class of R.
-            unsafe { broadcast(context, op.dst, value.widen()) };
-            return Step::Next;
-        }
-        // SAFETY: as above, for all lanes: inactive ones repeat the address of an active one.
-        let values = unsafe { gather::<M>(&at) };
         let mut bits = [R::Bits::default(); WARP];
         for lane in 0..WARP {
-            bits[lane] = values[lane].widen().bits();
+            let value: M = values[lane];
+            bits[lane] = value.widen().bits();
         }
         // SAFETY: lowering gives `dst` the class of R.
         unsafe { write_all(context, op.dst, &bits) };
@@ -46,41 +58,31 @@ impl<M: Element<R>, R: Lane> Body for Load<M, R> {
     }
 }
 
-/// # Safety
-/// Every address can be loaded from.
-#[inline(always)]
-unsafe fn gather<M: Copy + Default>(at: &[u64; WARP]) -> [M; WARP] {
-    let mut values = [M::default(); WARP];
-    if is_row::<M>(at) {
-        let row = at[0] as *const __m128i;
-        let to = values.as_mut_ptr().cast::<__m128i>();
-        for part in 0..size_of::<[M; WARP]>() / size_of::<__m128i>() {
-            // SAFETY: the row is contiguous and aligned to 16 bytes; the values are as large,
-            // written unaligned.
-            unsafe { to.add(part).write_unaligned(row.add(part).read_volatile()) };
-        }
-        return values;
-    }
-    for lane in 0..WARP {
+impl<M: Element<R>, R: Lane> Load<M, R> {
+    /// Loads the same value for all lanes.
+    ///
+    /// # Safety
+    /// As `Exec`; the address can be loaded from.
+    #[inline(always)]
+    unsafe fn same(context: &Context<'_>, op: &Op, at: u64) -> Step {
         // SAFETY: by this function's contract.
-        values[lane] = unsafe { (at[lane] as *const M).read_volatile() };
+        let value = unsafe { (at as *const M).read_volatile() };
+        // SAFETY: lowering gives `dst` the class of R.
+        unsafe { broadcast(context, op.dst, value.widen()) };
+        Step::Next
     }
-    values
 }
 
-/// Returns whether 32 lanes access one contiguous row that can be moved 16 bytes at a time.
+/// # Safety
+/// `at` returns addresses that can be loaded from.
 #[inline(always)]
-pub(super) fn is_row<M>(at: &[u64; WARP]) -> bool {
-    // Most accesses that are no rows are found out by their last lane.
-    let last = at[0].wrapping_add(((WARP - 1) * size_of::<M>()) as u64);
-    if at[WARP - 1] != last || at[0] & 15 != 0 {
-        return false;
-    }
-    let mut differs = 0;
+unsafe fn gather<M: Copy + Default>(at: impl Fn(usize) -> u64) -> [M; WARP] {
+    let mut values = [M::default(); WARP];
     for lane in 0..WARP {
-        differs |= at[lane] ^ at[0].wrapping_add((lane * size_of::<M>()) as u64);
+        // SAFETY: by this function's contract.
+        values[lane] = unsafe { (at(lane) as *const M).read_volatile() };
     }
-    differs == 0
+    values
 }
 
 /// What can be in memory and be widened to a register of `R`.

@@ -32,7 +32,7 @@ impl Body for Load {
         let halves = [context.slot::<u64>(op.dst), context.slot::<u64>(op.dst2)];
         for lane in lanes(context.mask) {
             // SAFETY: `reach` checked range and rights.
-            let parts = unsafe { read(reach.at[lane]) };
+            let parts = unsafe { read(reach.host(lane)) };
             for (half, part) in halves.into_iter().zip(parts) {
                 // SAFETY: lowering gives both the class of 64 bits.
                 unsafe { half.add(lane).write(part) };
@@ -58,7 +58,7 @@ impl Body for Store {
             // SAFETY: lowering gives both the class of 64 bits.
             let parts = unsafe { [*low.add(lane), *high.add(lane)] };
             // SAFETY: `reach` checked range and rights.
-            unsafe { write(reach.at[lane], parts) };
+            unsafe { write(reach.host(lane), parts) };
         }
         Step::Next
     }
