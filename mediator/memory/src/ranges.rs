@@ -169,12 +169,13 @@ mod tests {
         let taken = |start, bytes| {
             let mut ranges = RangeAllocator::new(0..4 * MIB);
             assert!(ranges.take_at(start, bytes));
-            ranges.take_all().collect::<Vec<_>>()
+            let left = ranges.take_all().map(|range| (range.start, range.end));
+            left.collect::<Vec<_>>()
         };
         assert_eq!(taken(0, 4 * MIB), []);
-        assert_eq!(taken(0, MIB), [MIB..4 * MIB]);
-        assert_eq!(taken(MIB, 3 * MIB), [0..MIB]);
-        assert_eq!(taken(MIB, MIB), [0..MIB, 2 * MIB..4 * MIB]);
+        assert_eq!(taken(0, MIB), [(MIB, 4 * MIB)]);
+        assert_eq!(taken(MIB, 3 * MIB), [(0, MIB)]);
+        assert_eq!(taken(MIB, MIB), [(0, MIB), (2 * MIB, 4 * MIB)]);
     }
 
     #[test]
