@@ -93,16 +93,15 @@ fn thread_indices([x, y, z]: [u32; 3]) -> Vec<[[u32; WARP]; 3]> {
         }
         here
     };
-    let warp = |_| {
-        let mut rows = [[0; WARP]; 3];
+    let mut all = vec![[[0; WARP]; 3]; warps as usize];
+    for rows in &mut all {
         for lane in 0..WARP {
             for (row, index) in rows.iter_mut().zip(next()) {
                 row[lane] = index;
             }
         }
-        rows
-    };
-    (0..warps).map(warp).collect()
+    }
+    all
 }
 
 #[cfg(test)]
