@@ -1,5 +1,4 @@
-//! Accesses of a whole warp to a row, which the back end checks as one: they do what the accesses of
-//! each lane would do.
+//! Accesses to a row, which the back end checks as one: they do what those of each lane would do.
 
 mod support;
 

@@ -205,8 +205,8 @@ pub(super) unsafe fn load_row<M: Copy + Default>(at: u64) -> [M; WARP] {
     values
 }
 
-/// Loads those of 32 values beside each other that are in `mask`; the others are zero. `at` is where
-/// the first one is, in `mask` or not.
+/// Loads those of 32 values beside each other that are in `mask`; the others are zero. `at` is the
+/// address of the first one, in `mask` or not.
 ///
 /// # Safety
 /// As for [`load_row`], for those in `mask`.
