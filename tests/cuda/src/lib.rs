@@ -71,10 +71,10 @@ pub fn library() {
     make_current();
 }
 
-/// Does what [`library`] does, and keeps the other tests of the file waiting until the guard is
+/// Does what [`library`] does. Other tests of the file that call this wait until the guard is
 /// dropped: for tests that count, capture (which forbids calls of other threads), stop a ring by a
-/// host function, or look at an address whose memory has been freed, which an allocation of another
-/// test may be given.
+/// host function, share what the process has once, such as the list of the stand-in driver, or use
+/// an address after it was freed, which another test's allocation may get.
 ///
 /// # Panics
 /// As [`library`].

@@ -7,7 +7,7 @@ use std::ptr::null;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_cuda_tests::library;
+use causeway_cuda_tests::alone;
 use cudarc::driver::sys::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUmemAllocationType as AllocationKind,
     CUmemLocation, CUmemLocationType,
@@ -184,7 +184,7 @@ fn is_known(address: u64) -> bool {
 
 #[test]
 fn memory_is_the_programs_from_a_launch_until_it_is_freed() {
-    library();
+    let _alone = alone();
     let graph = graph();
     let (node, address) = allocation(graph);
     fill(graph, (node, address), 7);
@@ -213,7 +213,7 @@ fn memory_is_the_programs_from_a_launch_until_it_is_freed() {
 
 #[test]
 fn a_launch_may_free_what_the_one_before_has_allocated() {
-    library();
+    let _alone = alone();
     let graph = graph();
     let (node, address) = allocation(graph);
     fill(graph, (node, address), 9);
@@ -233,7 +233,7 @@ fn a_launch_may_free_what_the_one_before_has_allocated() {
 
 #[test]
 fn what_nodes_of_memory_forbid_is_refused() {
-    library();
+    let _alone = alone();
     let (graph, other) = (graph(), graph());
     let (node, address) = allocation(graph);
     let mut found = 0;
@@ -285,7 +285,7 @@ fn what_nodes_of_memory_forbid_is_refused() {
 
 #[test]
 fn captured_allocations_become_nodes() {
-    library();
+    let _alone = alone();
     let (mut stream, mut graph, mut address) = (0, 0, 0);
     // SAFETY: pointers are valid for the calls.
     unsafe {
@@ -318,7 +318,7 @@ fn captured_allocations_become_nodes() {
 
 #[test]
 fn memory_of_graphs_is_counted() {
-    library();
+    let _alone = alone();
     let mut value = 0;
     let graph = graph();
     // SAFETY: pointers are valid for the calls.
@@ -371,7 +371,7 @@ fn object(bit: usize, count: u32) -> usize {
 
 #[test]
 fn objects_end_with_the_last_reference() {
-    library();
+    let _alone = alone();
     let (graph, mut clone) = (graph(), 0);
     let (moved, shared, own) = (object(1, 1), object(2, 1), object(4, 2));
     // SAFETY: pointers are valid for the calls, handles may be wrong.
@@ -420,7 +420,7 @@ fn objects_end_with_the_last_reference() {
 
 #[test]
 fn a_graph_is_described_in_a_file() {
-    library();
+    let _alone = alone();
     let graph = graph();
     let (node, address) = allocation(graph);
     fill(graph, (node, address), 1);
@@ -443,7 +443,7 @@ fn a_graph_is_described_in_a_file() {
 
 #[test]
 fn a_node_may_allocate_managed_memory() {
-    library();
+    let _alone = alone();
     let mut managed = 0;
     // SAFETY: the pointer is valid for the call.
     assert_eq!(unsafe { cuDeviceGetAttribute(&raw mut managed, 83, 0) }, 0);

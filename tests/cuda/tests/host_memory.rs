@@ -72,7 +72,7 @@ fn bytes_at<'a>(address: u64, bytes: usize) -> &'a mut [u8] {
 
 #[test]
 fn page_locked_memory_has_one_address_and_both_sides_see_it() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     let (host, gpu) = (pinned(5000), device(5000));
     let mut pointer = 0;
     ok!(cuMemHostGetDevicePointer_v2(&raw mut pointer, host + 7, 0));
@@ -109,7 +109,7 @@ fn page_locked_memory_has_one_address_and_both_sides_see_it() {
 
 #[test]
 fn pieces_of_page_locked_memory_are_apart_and_used_again() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     let sizes = [1, 512, 513, 4096, (1 << 20) + 1, 5 << 20];
     let pieces = sizes.map(pinned);
     for (index, (piece, bytes)) in pieces.iter().zip(sizes).enumerate() {
@@ -128,7 +128,7 @@ fn pieces_of_page_locked_memory_are_apart_and_used_again() {
 
 #[test]
 fn managed_memory_is_read_and_written_by_both() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     let mut address = 0;
     refused!(cuMemAllocManaged(&raw mut address, 64, 0), INVALID_VALUE);
     ok!(cuMemAllocManaged(&raw mut address, 10_000, 1));
@@ -157,7 +157,7 @@ fn managed_memory_is_read_and_written_by_both() {
 
 #[test]
 fn registered_memory_is_copied_and_then_seen_by_the_gpu() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     let mut own = vec![1_u8; 3 << 20];
     let address = own.as_mut_ptr() as u64;
     // Memory of other threads may be on a page of which only a part is registered.
@@ -193,7 +193,7 @@ fn registered_memory_is_copied_and_then_seen_by_the_gpu() {
 
 #[test]
 fn mapped_memory_is_used_across_its_pieces() {
-    causeway_cuda_tests::library();
+    let _alone = causeway_cuda_tests::alone();
     // SAFETY: zeros are a value of the structure.
     let mut wish: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
     wish.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;

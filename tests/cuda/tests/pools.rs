@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "the driver API is a C library")]
 
-use causeway_cuda_tests::library;
+use causeway_cuda_tests::alone;
 
 const INVALID_VALUE: u32 = 1;
 const PINNED: u32 = 1;
@@ -116,7 +116,7 @@ fn has_managed_memory() -> bool {
 
 #[test]
 fn each_kind_of_memory_has_pools_of_its_own() {
-    library();
+    let _alone = alone();
     let (device, host) = (pool(DEVICE, PINNED), pool(HOST, PINNED));
     let managed = pool(HOST, MANAGED);
     assert!(device != host && host != managed && device != managed);
@@ -150,7 +150,7 @@ fn each_kind_of_memory_has_pools_of_its_own() {
 
 #[test]
 fn memory_of_the_host_is_seen_by_both_and_counted() {
-    library();
+    let _alone = alone();
     if !has_managed_memory() {
         return;
     }
@@ -195,7 +195,7 @@ fn memory_of_the_host_is_seen_by_both_and_counted() {
 
 #[test]
 fn the_device_may_be_kept_from_memory_of_the_host_only() {
-    library();
+    let _alone = alone();
     let (host, managed) = (pool(HOST, PINNED), pool(DEVICE, MANAGED));
     let access = |flags| Access {
         location: DEVICE,
@@ -228,7 +228,7 @@ fn prefetched(address: u64) -> i32 {
 
 #[test]
 fn ranges_are_prefetched_each_to_its_place() {
-    library();
+    let _alone = alone();
     if !has_managed_memory() {
         return;
     }

@@ -49,7 +49,7 @@ mod system;
 mod texture;
 mod workers;
 
-/// What tests outside the crate and inside share names it so.
+/// Lets unit tests include `tests/support`, which uses this crate's public name.
 #[cfg(test)]
 extern crate self as causeway_software;
 

@@ -1,7 +1,8 @@
 //! From the addresses of 32 lanes to host addresses, or to a fault.
 //!
-//! Usually all lanes are in one mapping, or in shared memory: that is one check for the whole warp.
-//! What does not pass it is looked at lane by lane, and faults are found there.
+//! Loads and stores try [`super::coalesced`] first. Otherwise all lanes are usually in one mapping,
+//! or in shared memory: that is one check for the whole warp. What does not pass it is looked at
+//! lane by lane, and faults are found there.
 #![allow(
     clippy::needless_range_loop,
     reason = "several arrays are walked at once"
@@ -45,7 +46,8 @@ pub(crate) const fn address_kind(space: u8, word: bool) -> Slot {
     Slot(space as u32 | if word { WORD_ADDRESS } else { 0 })
 }
 
-/// Host addresses of a warp's access. Inactive lanes repeat the address of an active one.
+/// Host addresses of a warp's access. Inactive lanes repeat the address of an active one; in local
+/// memory, they have it in their own.
 pub(super) struct Reach {
     /// One per lane, to which `bias` is added.
     at: [u64; WARP],
@@ -187,7 +189,7 @@ fn extent(at: &[u64; WARP]) -> Extent {
     extent
 }
 
-/// Extents of four lanes each, as four lanes wide vectors.
+/// Running extents, in vectors of four lanes.
 #[derive(Clone, Copy)]
 struct Extents {
     low: __m256i,
@@ -236,10 +238,10 @@ impl Extents {
 fn extent_avx2(at: &[u64; WARP]) -> Extent {
     let lanes = at.as_ptr().cast::<__m256i>();
     // SAFETY: there are eight times four lanes; the loads are unaligned.
-    let load = |quarter: usize| unsafe { _mm256_loadu_si256(lanes.add(quarter)) };
+    let load = |part: usize| unsafe { _mm256_loadu_si256(lanes.add(part)) };
     let mut extents = Extents::none();
-    for quarter in 0..WARP / 4 {
-        extents.add(load(quarter));
+    for part in 0..WARP / 4 {
+        extents.add(load(part));
     }
     extents.all()
 }
@@ -258,18 +260,18 @@ unsafe fn walk_avx2(context: &Context<'_>, op: &Op, at: &mut [u64; WARP]) -> Ext
     };
     let to = at.as_mut_ptr().cast::<__m256i>();
     let mut extents = Extents::none();
-    for quarter in 0..WARP / 4 {
+    for part in 0..WARP / 4 {
         // SAFETY: lowering gives the address operand a register of this class in the bound frame,
         // which has eight times four lanes, as `at` has.
         let next = unsafe {
             let next = match is_word {
                 true => _mm256_cvtepu32_epi64(_mm_add_epi32(
-                    _mm_loadu_si128(words.add(quarter)),
+                    _mm_loadu_si128(words.add(part)),
                     _mm256_castsi256_si128(offset),
                 )),
-                false => _mm256_add_epi64(_mm256_loadu_si256(doubles.add(quarter)), offset),
+                false => _mm256_add_epi64(_mm256_loadu_si256(doubles.add(part)), offset),
             };
-            _mm256_storeu_si256(to.add(quarter), next);
+            _mm256_storeu_si256(to.add(part), next);
             next
         };
         extents.add(next);
@@ -507,6 +509,7 @@ pub(super) fn global_address(
     (lane, address): (usize, u64),
     access: Access,
 ) -> Result<u64, Trouble> {
+    // Instructions of textures and the like are rare: they share an entry.
     if let Some(bias) = mapped(context, 0, (address, address), access) {
         return Ok(address.wrapping_add(bias));
     }

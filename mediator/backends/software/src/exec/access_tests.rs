@@ -8,14 +8,14 @@ use causeway_protocol::message::MemoryKind;
 
 #[path = "../../tests/support/mod.rs"]
 mod support;
-use support::{Device, kernel};
+use support::{Device, kernel, masked};
 
 thread_local! {
-    /// Accesses of this thread that were checked as a row, and lane by lane.
+    /// Accesses of this thread that were coalesced, and that were checked lane by lane.
     static CHECKS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-pub(in super::super) fn count_row() {
+pub(in super::super) fn count_coalesced() {
     CHECKS.set((CHECKS.get().0 + 1, CHECKS.get().1));
 }
 
@@ -26,10 +26,10 @@ pub(super) fn count_lane_by_lane() {
 /// Declarations, and addresses of shared, local and generic memory.
 const PLACES: &str = ".shared .align 8 .b8 s[1024]; .local .align 8 .b8 l[16];\n\
     mov.u64 %d1, s; mov.u64 %d2, l; cvta.shared.u64 %d3, %d1; cvt.u32.u64 %r1, %d1;\n\
-    cvta.local.u64 %d20, %d2;\n\
     shl.b32 %r2, %tid, 2; cvt.u64.u32 %d4, %r2; shl.b32 %r3, %tid, 3; cvt.u64.u32 %d5, %r3;";
 
-/// Runs a warp, and returns how many of its accesses were checked as a row, and lane by lane.
+/// Runs a warp, and returns how many of its accesses were coalesced, and how many were checked
+/// lane by lane.
 fn checks(body: &str) -> (u64, u64) {
     let body = format!("{PLACES}\n{body}");
     // The one core is this thread.
@@ -42,20 +42,9 @@ fn checks(body: &str) -> (u64, u64) {
 /// Active lanes of a warp.
 const MASKS: [u32; 4] = [0x5555_5555, 0xffff_0000, 1 << 31, 1];
 
-/// Returns `body` for the lanes in `mask`; the others have addresses of nothing.
-fn masked(body: &str, mask: u32) -> String {
-    format!(
-        "mov.u64 %d9, -8; mov.u32 %r9, -4; mov.u32 %r8, {mask};\n\
-         shr.u32 %r8, %r8, %tid; and.b32 %r8, %r8, 1; setp.eq.u32 %p1, %r8, 0;\n\
-         @%p1 mov.u64 %in, %d9; @%p1 mov.u64 %i, %d9; @%p1 mov.u64 %o, %d9;\n\
-         @%p1 mov.u64 %d1, %d9; @%p1 mov.u64 %d2, %d9; @%p1 mov.u64 %d3, %d9;\n\
-         @%p1 mov.u32 %r1, %r9; @%p1 bra done;\n{body}\ndone:"
-    )
-}
-
 #[test]
-fn rows_and_single_places_are_checked_as_a_row() {
-    for (body, rows) in [
+fn adjacent_addresses_and_single_ones_are_coalesced() {
+    for (body, coalesced) in [
         ("ld.global.u32 %r10, [%i]; st.global.u32 [%o+64], %r10;", 2),
         ("ld.u32 %r10, [%i]; st.u32 [%o+64], %r10;", 2),
         ("ld.global.u32 %r10, [%in];", 1),
@@ -77,9 +66,13 @@ fn rows_and_single_places_are_checked_as_a_row() {
         ),
         ("st.local.u64 [%d2+8], %d4; ld.local.u64 %d10, [%d2+8];", 2),
     ] {
-        assert_eq!(checks(body), (rows, 0), "{body}");
+        assert_eq!(checks(body), (coalesced, 0), "{body}");
         for mask in MASKS {
-            assert_eq!(checks(&masked(body, mask)), (rows, 0), "{mask:#x}: {body}");
+            assert_eq!(
+                checks(&masked(body, mask)),
+                (coalesced, 0),
+                "{mask:#x}: {body}"
+            );
         }
     }
     // Bytes at the distance of words.
@@ -135,4 +128,23 @@ fn an_access_that_goes_from_one_mapping_to_another_stays_one_check() {
     let shape = ([1, 1, 1], [32, 1, 1], 0);
     device.launch(&module, "k", shape, &given).unwrap();
     assert_eq!(CHECKS.get(), (9, 0));
+}
+
+/// The last byte that has an address of 32 bits is as good as others.
+#[test]
+fn adjacent_addresses_up_to_4_gib_are_coalesced() {
+    let va = (1 << 32) - 4096;
+    let mut device = Device::new(1);
+    let options = AllocateOptions::default();
+    let memory = device.backend.allocate(MemoryKind::Host, 4096, options);
+    let mapped = device
+        .space
+        .map_at(va, &memory.unwrap(), 0, 4096, Rights::ReadWrite);
+    mapped.unwrap();
+    let body = "ld.global.u8 %r4, [%tid+-32];";
+    let module = device.load(&kernel("", body)).unwrap();
+    CHECKS.set((0, 0));
+    let shape = ([1, 1, 1], [32, 1, 1], 0);
+    device.launch(&module, "k", shape, &[0; 16]).unwrap();
+    assert_eq!(CHECKS.get(), (1, 0));
 }

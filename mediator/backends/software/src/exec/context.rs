@@ -11,8 +11,8 @@ use crate::registers::{FrameBytes, Guard, Slot};
 use crate::system::System;
 use crate::texture::TextureTable;
 
-/// Accesses of a program that have an entry of their own in [`Context::cached`]: most loops access
-/// few arrays, each at its own places.
+/// Entries of [`Context::cached`]: an access uses that of its instruction's number modulo this.
+/// Most loops access few arrays, each by its own instructions.
 pub(super) const SITES: usize = 16;
 
 /// A stretch of memory that belongs to a block, a warp or a launch, and to this host thread alone.
@@ -43,7 +43,7 @@ pub(crate) struct Context<'l> {
     pub(super) entries: &'l [Entry],
     /// Textures and surfaces.
     pub(super) textures: &'l TextureTable,
-    /// Indices of mappings used last, by the place of the access in the program.
+    /// Indices of the mappings used last, by the numbers of the instructions modulo [`SITES`].
     pub(super) cached: [usize; SITES],
     /// Shared memory of the block.
     pub(super) shared: Area,

@@ -83,7 +83,7 @@ fn thread_indices([x, y, z]: [u32; 3]) -> Vec<[[u32; WARP]; 3]> {
     let mut at = [0; 3];
     let mut next = || {
         let here = at;
-        // Counts: a division for each index would take longer than a small kernel.
+        // Counted up: a division for each index would take longer than a small kernel.
         at[0] += 1;
         if at[0] == x {
             at = [0, at[1] + 1, at[2]];

@@ -9,9 +9,9 @@ use std::marker::PhantomData;
 
 use super::Context;
 use super::access::Reach;
+use super::coalesced::{Coalesced, load_adjacent};
 use super::fault::AccessKind;
 use super::lanes::{Body, Lane, broadcast, compile, write_all};
-use super::row::{Row, load_row, load_some};
 use crate::isa::Isa;
 use crate::program::{Exec, Op, Step};
 use crate::registers::WARP;
@@ -23,15 +23,15 @@ impl<M: Element<R>, R: Lane> Body for Load<M, R> {
     #[inline(always)]
     unsafe fn run<const AVX2: bool>(context: &mut Context<'_>, op: &Op) -> Step {
         // SAFETY: by the contract of `Exec`.
-        let values = match unsafe { Row::of::<M>(context, op, AccessKind::Load) } {
-            // SAFETY: the row was checked.
-            Some(Row::Beside(at)) => unsafe { load_row::<M>(at) },
-            // SAFETY: as above, for the active lanes.
-            Some(Row::Partly(at)) => unsafe { load_some::<M>(at, context.mask) },
+        let values = match unsafe { Coalesced::of::<M>(context, op, AccessKind::Load) } {
+            // SAFETY: the access of each active lane was checked: range, alignment and rights.
+            Some(Coalesced::Adjacent(at)) => unsafe { load_adjacent::<M>(at, context.mask) },
             // SAFETY: as above.
-            Some(Row::Same(at)) => return unsafe { Self::same(context, op, at) },
-            // SAFETY: as above.
-            Some(Row::Own(at, stride)) => unsafe { gather(|lane| at + lane as u64 * stride) },
+            Some(Coalesced::Same(at)) => return unsafe { Self::same(context, op, at) },
+            Some(Coalesced::Own(at, stride)) => {
+                // SAFETY: as above, for all lanes: each has local memory of the same size.
+                unsafe { gather(|lane| at + lane as u64 * stride) }
+            }
             None => {
                 // SAFETY: by the contract of `Exec`.
                 let reach =
@@ -42,7 +42,8 @@ impl<M: Element<R>, R: Lane> Body for Load<M, R> {
                         // SAFETY: `reach` checked range, alignment and rights.
                         return unsafe { Self::same(context, op, reach.host(0)) };
                     }
-                    // SAFETY: as above; inactive lanes repeat the address of an active one.
+                    // SAFETY: as above, for all lanes: inactive ones repeat the address of an
+                    // active one, or have it in local memory of their own.
                     Some(reach) => unsafe { gather(|lane| reach.host(lane)) },
                 }
             }

@@ -8,9 +8,9 @@ use std::marker::PhantomData;
 
 use super::Context;
 use super::access::{Reach, lanes};
+use super::coalesced::{Coalesced, store_adjacent};
 use super::fault::AccessKind;
 use super::lanes::{Bits, Body, Lane, compile};
-use super::row::{Row, store_row};
 use crate::isa::Isa;
 use crate::program::{Exec, Op, Step};
 use crate::registers::WARP;
@@ -28,21 +28,20 @@ impl<R: Lane<Bits = R> + Narrow<M> + Bits, M: Copy + Default + 'static> Body for
             cut[lane] = values[lane].narrow();
         }
         // SAFETY: by the contract of `Exec`.
-        match unsafe { Row::of::<M>(context, op, AccessKind::Store) } {
-            Some(Row::Beside(at)) => {
-                // SAFETY: the row was checked.
-                unsafe { store_row(at, &cut) };
+        match unsafe { Coalesced::of::<M>(context, op, AccessKind::Store) } {
+            Some(Coalesced::Adjacent(at)) => {
+                // SAFETY: the access of each active lane was checked: range, alignment and rights.
+                unsafe { store_adjacent(at, &cut, context.mask) };
                 return Step::Next;
             }
-            Some(Row::Partly(at)) => {
+            Some(Coalesced::Same(at)) => {
                 for lane in lanes(context.mask) {
-                    let beside = at.wrapping_add((lane * size_of::<M>()) as u64) as *mut M;
-                    // SAFETY: as above, for the active lanes.
-                    unsafe { beside.write_volatile(cut[lane]) };
+                    // SAFETY: as above.
+                    unsafe { (at as *mut M).write_volatile(cut[lane]) };
                 }
                 return Step::Next;
             }
-            Some(Row::Own(at, stride)) => {
+            Some(Coalesced::Own(at, stride)) => {
                 for lane in lanes(context.mask) {
                     let own = (at + lane as u64 * stride) as *mut M;
                     // SAFETY: as above.
@@ -50,8 +49,7 @@ impl<R: Lane<Bits = R> + Narrow<M> + Bits, M: Copy + Default + 'static> Body for
                 }
                 return Step::Next;
             }
-            // All write one place, in turn.
-            Some(Row::Same(_)) | None => {}
+            None => {}
         }
         // SAFETY: by the contract of `Exec`.
         let reach = unsafe { Reach::of::<AVX2>(context, op, size_of::<M>(), AccessKind::Store) };

@@ -182,3 +182,15 @@ pub fn kernel(before: &str, body: &str) -> String {
          ret;\n}}\n"
     )
 }
+
+/// Returns `body`, of a kernel as [`kernel`] makes it, for the lanes in `mask` only. The others
+/// have addresses of nothing in the registers with addresses.
+pub fn masked(body: &str, mask: u32) -> String {
+    format!(
+        "mov.u32 %r50, {mask}; shr.u32 %r50, %r50, %tid; and.b32 %r50, %r50, 1;\n\
+         setp.eq.u32 %p9, %r50, 0; @%p9 mov.u64 %i, -8; @%p9 mov.u64 %o, -8;\n\
+         @%p9 mov.u64 %in, -8; @%p9 mov.u64 %out, -8; @%p9 mov.u64 %d1, -8;\n\
+         @%p9 mov.u64 %d2, -8; @%p9 mov.u64 %d3, -8; @%p9 mov.u32 %r1, -4;\n\
+         @%p9 bra done;\n{body}\ndone:"
+    )
+}

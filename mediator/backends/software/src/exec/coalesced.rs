@@ -1,5 +1,5 @@
-//! Accesses that need no look at each lane: the active lanes are beside each other, or all at one
-//! place. Most accesses of most kernels are one of these.
+//! Coalesced accesses: the active lanes use adjacent addresses, or one address. One check covers
+//! all lanes. Most accesses of most kernels are of this kind; [`super::access`] does the others.
 #![allow(
     clippy::needless_range_loop,
     reason = "several arrays are walked at once"
@@ -13,23 +13,24 @@ use super::fault::AccessKind;
 use crate::program::Op;
 use crate::registers::WARP;
 
-/// Host addresses of what the active lanes of a warp access, which have been checked.
+/// Host addresses of a coalesced access, which has been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Row {
-    /// That of lane 0; those of all others follow without a gap. All lanes are active.
-    Beside(u64),
-    /// The same of some active lanes: those of others are no addresses.
-    Partly(u64),
-    /// That of all lanes.
+pub(super) enum Coalesced {
+    /// The lanes use adjacent addresses. This is the one that lane 0 has or would have: it is valid
+    /// for active lanes only.
+    Adjacent(u64),
+    /// All active lanes use this address.
     Same(u64),
-    /// That of lane 0, and the distance to the next: one place of each lane's own memory, also of
-    /// those that are not active.
+    /// Each lane uses the same address of its own local memory. These are the host address for
+    /// lane 0 and the distance from one lane to the next. They are valid for all 32 lanes: each has
+    /// local memory of the same size.
     Own(u64, u64),
 }
 
-impl Row {
-    /// Returns where the active lanes access an `M` each, if the accesses are a row and all of them
-    /// are allowed. `None` says nothing: the lanes may be elsewhere, or an access may be a fault.
+impl Coalesced {
+    /// Returns where the active lanes access an `M` each, if the accesses are coalesced and all of
+    /// them are allowed. `None` says nothing: the addresses may be others, or an access may be a
+    /// fault.
     ///
     /// # Safety
     /// As `Exec`: the operation is one of the program, and its frame is bound.
@@ -50,18 +51,19 @@ impl Row {
             }
         };
         let (host, stride) = check(context, op, pattern, Access { bytes, kind })?;
-        let lane_0 = host.wrapping_sub(u64::from(pattern.lanes.0) * bytes);
-        match (pattern.step, stride) {
-            (0, 0) => Some(Self::Same(host)),
-            (0, stride) => Some(Self::Own(host, stride)),
-            (_, 0) if context.mask == u32::MAX => Some(Self::Beside(host)),
-            (_, 0) => Some(Self::Partly(lane_0)),
-            _ => None,
-        }
+        let coalesced = match (pattern.step, stride) {
+            (0, 0) => Self::Same(host),
+            (0, stride) => Self::Own(host, stride),
+            (_, 0) => Self::Adjacent(host.wrapping_sub(u64::from(pattern.lanes.0) * bytes)),
+            _ => return None,
+        };
+        #[cfg(test)]
+        super::access::tests::count_coalesced();
+        Some(coalesced)
     }
 }
 
-/// Addresses of a row, to which the offset of the access is yet to be added.
+/// Addresses of a coalesced access, to which the offset of the access is yet to be added.
 #[derive(Clone, Copy)]
 struct Pattern {
     /// The first and the last active lane.
@@ -72,35 +74,16 @@ struct Pattern {
     step: u64,
 }
 
-/// An address in a register.
-trait Address: Copy {
-    fn value(self) -> u64;
-}
-
-impl Address for u32 {
-    #[inline(always)]
-    fn value(self) -> u64 {
-        self.into()
-    }
-}
-
-impl Address for u64 {
-    #[inline(always)]
-    fn value(self) -> u64 {
-        self
-    }
-}
-
-/// Returns the pattern of the addresses if all lanes are active. No address is above a later one.
+/// Returns the pattern of the addresses if all lanes are active.
 ///
 /// # Safety
 /// There are 32 addresses.
 #[inline(always)]
-unsafe fn pattern<A: Address, M>(at: *const A) -> Option<Pattern> {
+unsafe fn pattern<A: Copy + Into<u64>, M>(at: *const A) -> Option<Pattern> {
     // SAFETY: by this function's contract; `lane` is below 32 wherever this is called.
-    let address = |lane: usize| unsafe { at.add(lane).read() }.value();
+    let address = |lane: usize| -> u64 { unsafe { at.add(lane).read() }.into() };
     let (first, last) = (address(0), address(WARP - 1));
-    let row = |step| Pattern {
+    let coalesced = |step| Pattern {
         lanes: (0, WARP as u32 - 1),
         first,
         step,
@@ -110,32 +93,34 @@ unsafe fn pattern<A: Address, M>(at: *const A) -> Option<Pattern> {
         for lane in 0..WARP {
             differs |= address(lane) ^ first;
         }
-        return (differs == 0).then_some(row(0));
+        return (differs == 0).then_some(coalesced(0));
     }
-    if last.wrapping_sub(first) != ((WARP - 1) * size_of::<M>()) as u64 || last < first {
+    if last.wrapping_sub(first) != ((WARP - 1) * size_of::<M>()) as u64 {
         return None;
     }
     for lane in 0..WARP {
         differs |= address(lane) ^ first.wrapping_add((lane * size_of::<M>()) as u64);
     }
-    (differs == 0).then_some(row(size_of::<M>() as u64))
+    (differs == 0).then_some(coalesced(size_of::<M>() as u64))
 }
 
-/// Returns the pattern of the addresses of the lanes in `mask`, which are some, for accesses of
+/// Returns the pattern of the addresses of the lanes in `mask`, which is not 0, for accesses of
 /// `bytes` bytes.
 ///
 /// # Safety
 /// There are 32 addresses.
 #[inline(never)]
-unsafe fn pattern_of_some<A: Address>(at: *const A, mask: u32, bytes: u64) -> Option<Pattern> {
-    // SAFETY: by this function's contract; `lane` is below 32 wherever this is called.
-    let address = |lane: u32| unsafe { at.add(lane as usize & 31).read() }.value();
+unsafe fn pattern_of_some<A>(at: *const A, mask: u32, bytes: u64) -> Option<Pattern>
+where
+    A: Copy + Into<u64>,
+{
+    // SAFETY: by this function's contract.
+    let address = |lane: u32| -> u64 { unsafe { at.add(lane as usize & 31).read() }.into() };
     let lanes = (mask.trailing_zeros() & 31, 31 - mask.leading_zeros() % 32);
     let (first, last) = (address(lanes.0), address(lanes.1));
-    let span = u64::from(lanes.1 - lanes.0) * bytes;
-    let step = match last.checked_sub(first)? {
+    let step = match last.wrapping_sub(first) {
         0 => 0,
-        distance if distance == span => bytes,
+        distance if distance == u64::from(lanes.1 - lanes.0) * bytes => bytes,
         _ => return None,
     };
     let mut expected = first.wrapping_sub(u64::from(lanes.0) * step);
@@ -151,6 +136,9 @@ unsafe fn pattern_of_some<A: Address>(at: *const A, mask: u32, bytes: u64) -> Op
 /// Returns the host address of the first active lane's access, and 0, if the accesses of all active
 /// lanes are allowed. In local memory, returns the host address of lane 0's, and the distance from
 /// each lane's memory to that of the next.
+///
+/// The kernel's addresses are checked for their alignment. Host addresses have the same, because
+/// mappings begin at pages, and shared and local memory at multiples of 16.
 #[inline(never)]
 fn check(
     context: &mut Context<'_>,
@@ -159,41 +147,36 @@ fn check(
     access: Access,
 ) -> Option<(u64, u64)> {
     let is_word = op.c.0 & WORD_ADDRESS != 0;
-    let span = step * u64::from(lanes.1 - lanes.0);
     let low = match is_word {
         true => u64::from((first as u32).wrapping_add(op.imm as u32)),
         false => first.wrapping_add(op.imm),
     };
-    let high = low.checked_add(span)?;
-    // Lanes may wrap around, and addresses with the top bit set are valid nowhere.
-    let last = if is_word {
-        u64::from(u32::MAX)
-    } else {
-        i64::MAX as u64
-    };
-    if high > last {
+    let high = low.checked_add(step * u64::from(lanes.1 - lanes.0))?;
+    // Behind 2^32, lanes are at the beginning again.
+    if is_word && high > u32::MAX.into() {
         return None;
     }
     if (low | step) & u64::from(op.d.0) != 0 {
         return None;
     }
     let (bias, stride) = window(context, op, (low, high), access)?;
-    #[cfg(test)]
-    super::access::tests::count_row();
     Some((low.wrapping_add(bias), stride))
 }
 
-/// Loads 32 values that lie beside each other, each at once.
+/// Loads the values of the lanes in `mask` from adjacent addresses; those of other lanes are zero.
+/// `at` is the address for lane 0. No value is seen in parts: it lies whole in one aligned access
+/// of 16 bytes, or in one of its own size.
 ///
 /// # Safety
-/// They can be loaded, and the address is a multiple of their size, which is 1, 2, 4 or 8 bytes.
+/// Those in `mask` can be loaded, and are at multiples of their size, which is 1, 2, 4 or 8 bytes.
 #[inline(always)]
-pub(super) unsafe fn load_row<M: Copy + Default>(at: u64) -> [M; WARP] {
+pub(super) unsafe fn load_adjacent<M: Copy + Default>(at: u64, mask: u32) -> [M; WARP] {
     let mut values = [M::default(); WARP];
-    if !at.is_multiple_of(size_of::<__m128i>() as u64) {
-        for lane in 0..WARP {
+    if mask != u32::MAX || !at.is_multiple_of(size_of::<__m128i>() as u64) {
+        for lane in lanes(mask) {
+            let beside = at.wrapping_add((lane * size_of::<M>()) as u64) as *const M;
             // SAFETY: by this function's contract.
-            values[lane] = unsafe { (at as *const M).add(lane).read_volatile() };
+            values[lane] = unsafe { beside.read_volatile() };
         }
         return values;
     }
@@ -205,32 +188,17 @@ pub(super) unsafe fn load_row<M: Copy + Default>(at: u64) -> [M; WARP] {
     values
 }
 
-/// Loads those of 32 values beside each other that are in `mask`; the others are zero. `at` is the
-/// address of the first one, in `mask` or not.
+/// Stores the values of the lanes in `mask` at adjacent addresses, as [`load_adjacent`] loads them.
 ///
 /// # Safety
-/// As for [`load_row`], for those in `mask`.
+/// Those in `mask` can be stored, and are at multiples of their size, which is 1, 2, 4 or 8 bytes.
 #[inline(always)]
-pub(super) unsafe fn load_some<M: Copy + Default>(at: u64, mask: u32) -> [M; WARP] {
-    let mut values = [M::default(); WARP];
-    for lane in lanes(mask) {
-        let beside = at.wrapping_add((lane * size_of::<M>()) as u64) as *const M;
-        // SAFETY: by this function's contract.
-        values[lane] = unsafe { beside.read_volatile() };
-    }
-    values
-}
-
-/// Stores 32 values beside each other, each at once.
-///
-/// # Safety
-/// They can be stored, and the address is a multiple of their size, which is 1, 2, 4 or 8 bytes.
-#[inline(always)]
-pub(super) unsafe fn store_row<M: Copy>(at: u64, values: &[M; WARP]) {
-    if !at.is_multiple_of(size_of::<__m128i>() as u64) {
-        for lane in 0..WARP {
+pub(super) unsafe fn store_adjacent<M: Copy>(at: u64, values: &[M; WARP], mask: u32) {
+    if mask != u32::MAX || !at.is_multiple_of(size_of::<__m128i>() as u64) {
+        for lane in lanes(mask) {
+            let beside = at.wrapping_add((lane * size_of::<M>()) as u64) as *mut M;
             // SAFETY: by this function's contract.
-            unsafe { (at as *mut M).add(lane).write_volatile(values[lane]) };
+            unsafe { beside.write_volatile(values[lane]) };
         }
         return;
     }

@@ -1,13 +1,14 @@
-//! Accesses to a row, which the back end checks as one: they do what those of each lane would do.
+//! Accesses to adjacent addresses and to one address, which are checked for all lanes at once: they
+//! do what the accesses of each lane would do.
 
 mod support;
 
 use causeway_mediator::backend::{AllocateOptions, Backend, Fault};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
-use support::{Device, kernel};
+use support::{Device, kernel, masked};
 
-/// The accesses of 32 bits to a row, at the address in `%d3`, of the word in `%r3`.
+/// Accesses of 32 bits, at the address in `%d3`, of the word in `%r3`.
 const GLOBAL: [&str; 3] = [
     "ld.global.u32 %r3, [%d3];",
     "st.global.u32 [%d3], %r3;",
@@ -23,15 +24,6 @@ const MASKS: [u32; 6] = [
     0x0100_0080,
     1 << 9,
 ];
-
-/// Returns `body` for the lanes in `mask`; the others have addresses of nothing.
-fn masked(body: &str, mask: u32) -> String {
-    format!(
-        "mov.u32 %r50, {mask}; shr.u32 %r50, %r50, %tid; and.b32 %r50, %r50, 1;\n\
-         setp.eq.u32 %p9, %r50, 0; @%p9 mov.u64 %i, -8; @%p9 mov.u64 %o, -8;\n\
-         @%p9 mov.u64 %in, -8; @%p9 mov.u64 %out, -8; @%p9 bra done;\n{body}\ndone:"
-    )
-}
 
 /// Runs a warp whose lane 0 is at word `first` of a mapping of `bytes` bytes, with `access`.
 fn run(body: &str, (first, bytes): (u64, u64), access: Access) -> Result<(), Fault> {
@@ -105,6 +97,10 @@ fn a_row_that_is_not_aligned_is_a_fault() {
     ] {
         let fault = run(access, (8, 4096), Access::ReadWrite);
         assert_fault(fault, lane, "not aligned", access);
+        if lane != 0 {
+            let fault = run(access, (9, 4096), Access::ReadWrite);
+            assert_fault(fault, 0, "not aligned", access);
+        }
     }
     // All lanes are at the same place.
     let body = "add.u64 %d3, %out, 2; ld.global.u32 %r3, [%d3];";
@@ -149,6 +145,99 @@ fn one_lane_that_is_elsewhere_makes_no_row() {
             expected[if at == lane { 50 } else { at }] = 7 + at as u32;
         }
         assert_eq!(found, expected, "{lane}, {mask:#x}");
+    }
+}
+
+/// Lanes 3 and 5 differ from what is expected in the same bits.
+#[test]
+fn two_lanes_that_are_elsewhere_are_not_adjacent_and_not_the_same() {
+    let input: Vec<u32> = (0..64).map(|n| 9 + n * n).collect();
+    for mask in [u32::MAX, u32::MAX >> 7] {
+        let body = masked(
+            "setp.eq.u32 %p1, %tid, 3; setp.eq.u32 %p2, %tid, 5;\n\
+             mov.u64 %d3, %i; @%p1 add.u64 %d3, %d3, 8; @%p2 sub.u64 %d3, %d3, 8;\n\
+             ld.global.u32 %r3, [%d3]; st.global.u32 [%o], %r3;",
+            mask,
+        );
+        let found = Device::new(1).run(&body, (1, 32), &input, 32).unwrap();
+        let expected = (0..32_usize).map(|at| match at {
+            _ if mask >> at & 1 == 0 => 0,
+            3 => input[5],
+            5 => input[3],
+            at => input[at],
+        });
+        assert_eq!(found, expected.collect::<Vec<u32>>());
+        let both = "setp.eq.u32 %p1, %tid, 3; setp.eq.or.u32 %p1, %tid, 5, %p1;";
+        let body = masked(
+            &format!(
+                "{both} mov.u64 %d3, %in; @%p1 add.u64 %d3, %in, 200;\n\
+                 ld.global.u32 %r3, [%d3]; st.global.u32 [%o], %r3;"
+            ),
+            mask,
+        );
+        let found = Device::new(1).run(&body, (1, 32), &input, 32).unwrap();
+        let expected = (0..32_usize).map(|at| match at {
+            _ if mask >> at & 1 == 0 => 0,
+            3 | 5 => input[50],
+            _ => input[0],
+        });
+        assert_eq!(found, expected.collect::<Vec<u32>>());
+        let body = masked(
+            &format!("{both} mov.u64 %d3, %in; @%p1 mov.u64 %d3, 64; ld.global.u32 %r3, [%d3];"),
+            mask,
+        );
+        let fault = Device::new(1).run(&body, (1, 32), &input, 32).map(|_| ());
+        assert_fault(fault, 3, "not mapped", &body);
+    }
+}
+
+/// Adjacent addresses may be in two mappings, of which one begins where the other ends.
+#[test]
+fn adjacent_addresses_can_be_in_two_mappings() {
+    let mut device = Device::new(1);
+    for (va, word) in [(0x2000_0000_u64, 7_u32), (0x2000_1000, 9)] {
+        let options = AllocateOptions::default();
+        let memory = device.backend.allocate(MemoryKind::Host, 4096, options);
+        let memory = memory.unwrap();
+        let backing = memory.backing().unwrap();
+        let (host, offset) = backing.host().unwrap();
+        let view = host.map(offset, 4096, Access::ReadWrite).unwrap();
+        view.write(0, &word.to_le_bytes().repeat(1024)).unwrap();
+        let mapped = device.space.map_at(va, &memory, 0, 4096, Access::ReadWrite);
+        mapped.unwrap();
+    }
+    let output = device.buffer(4096, Access::ReadWrite);
+    let body = "ld.global.u32 %r3, [%i]; st.global.u32 [%o], %r3;";
+    let module = device.load(&kernel("", body)).unwrap();
+    let given = [output.va.to_le_bytes(), 0x2000_0fd0_u64.to_le_bytes()].concat();
+    let shape = ([1, 1, 1], [32, 1, 1], 0);
+    device.launch(&module, "k", shape, &given).unwrap();
+    assert_eq!(output.words(32), [[7; 12].as_slice(), &[9; 20]].concat());
+}
+
+/// Addresses of 32 bits end at 4 GiB, also where a mapping goes on.
+#[test]
+fn addresses_of_32_bits_are_not_adjacent_beyond_4_gib() {
+    for first in 1..=33_u32 {
+        let va = (1 << 32) - 4096;
+        let mut device = Device::new(1);
+        let options = AllocateOptions::default();
+        let memory = device.backend.allocate(MemoryKind::Host, 8192, options);
+        let mapped = device
+            .space
+            .map_at(va, &memory.unwrap(), 0, 8192, Access::ReadWrite);
+        mapped.unwrap();
+        let body = format!(
+            "shl.b32 %r2, %tid, 2; ld.global.u32 %r4, [%r2+{}];",
+            i64::from((4 * first).wrapping_neg().cast_signed())
+        );
+        let module = device.load(&kernel("", &body)).unwrap();
+        let shape = ([1, 1, 1], [32, 1, 1], 0);
+        let ran = device.launch(&module, "k", shape, &[0; 16]);
+        match first < 32 {
+            true => assert_fault(ran, first.into(), "not mapped", &body),
+            false => ran.unwrap_or_else(|e| panic!("{e}\n{body}")),
+        }
     }
 }
 
