@@ -23,49 +23,63 @@ use crate::shapes::Dim3;
 /// Rows of the table, a power of two.
 const ROWS: usize = 64;
 
-/// What a thread has pushed. If the thread ends before it has popped all, the next one with this
-/// thread pointer begins above that, and its launches are slower.
-struct Pushed {
-    count: Cell<usize>,
-    /// The outermost, if there is any.
+/// What a row holds, in the low bits of its state, which a thread pointer leaves free (it is
+/// aligned to 8 bytes at least): one configuration, or more, of which the row has the outermost.
+const ONE: usize = 1;
+const MORE: usize = 2;
+const HELD: usize = ONE | MORE;
+
+/// What a thread has pushed, in a cache line. If the thread ends before it has popped all, the next
+/// one with this thread pointer begins above that, and its launches are slower.
+#[repr(align(64))]
+struct Row {
+    /// Thread pointer of the thread whose row it is: the first that wanted it; and what the row
+    /// holds. 0 before.
+    state: AtomicUsize,
+    /// The outermost configuration, if there is any.
     first: Cell<Configuration>,
 }
 
-impl Pushed {
-    const fn none() -> Self {
+impl Row {
+    const fn free() -> Self {
         Self {
-            count: Cell::new(0),
+            state: AtomicUsize::new(0),
             first: Cell::new(Configuration::new(Dim3::ONE, Dim3::ONE, 0, 0)),
         }
     }
+
+    /// Makes it the thread's if it is nobody's. Returns whether it is the thread's.
+    fn claim(&self, thread: usize) -> bool {
+        let (free, relaxed) = (0, Ordering::Relaxed);
+        match self.state.compare_exchange(free, thread, relaxed, relaxed) {
+            Ok(_) => true,
+            Err(state) => state & !HELD == thread,
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.state.load(Ordering::Relaxed) & HELD
+    }
+
+    fn set_held(&self, held: usize) {
+        let thread = self.state.load(Ordering::Relaxed) & !HELD;
+        self.state.store(thread | held, Ordering::Relaxed);
+    }
 }
 
-/// A row of the table: a cache line.
-#[repr(align(64))]
-struct Row {
-    /// Thread pointer of the thread whose row it is: the first that wanted it; 0 before.
-    owner: AtomicUsize,
-    pushed: Pushed,
-}
-
-// SAFETY: only the thread with the thread pointer in `owner`, which does not change once it is set,
-// accesses `pushed`. No two threads have the same one at the same time: the later one gets it from
-// the C library when the earlier one has ended.
+// SAFETY: only the thread whose pointer is in `state`, which does not change once it is set,
+// accesses `first` and changes what `state` says is held. No two threads have the same one at the
+// same time: the later one gets it from the C library when the earlier one has ended.
 unsafe impl Sync for Row {}
 
 const _: () = assert!(size_of::<Row>() == 64);
 
-static TABLE: [Row; ROWS] = [const {
-    Row {
-        owner: AtomicUsize::new(0),
-        pushed: Pushed::none(),
-    }
-}; ROWS];
+static TABLE: [Row; ROWS] = [const { Row::free() }; ROWS];
 
 thread_local! {
-    /// Of a thread that has no row. It needs no destructor, so that destructors of a thread can
-    /// still launch.
-    static PUSHED: Pushed = const { Pushed::none() };
+    /// Of a thread that has none in the table. It needs no destructor, so that destructors of a
+    /// thread can still launch.
+    static OWN: Row = const { Row::free() };
 }
 
 /// The inner configurations of each thread that has some, by its thread pointer. They are not
@@ -93,56 +107,56 @@ fn row_of(thread: usize) -> &'static Row {
     &TABLE[(thread >> 12) % ROWS]
 }
 
-/// Returns what the thread has pushed, if it has a row.
-#[inline]
-fn own() -> Option<&'static Pushed> {
-    let thread = thread();
-    let row = row_of(thread);
-    (row.owner.load(Ordering::Relaxed) == thread).then_some(&row.pushed)
-}
-
 /// Keeps a configuration until it is popped, if that is easy. Otherwise, [`push_anyhow`] does.
 #[inline]
 pub fn push(configuration: Configuration) -> bool {
-    match own() {
-        Some(pushed) if pushed.count.get() == 0 => {
-            pushed.first.set(configuration);
-            pushed.count.set(1);
-            true
-        }
-        _ => false,
+    let thread = thread();
+    let row = row_of(thread);
+    let is_easy = row.state.load(Ordering::Relaxed) == thread;
+    if is_easy {
+        row.first.set(configuration);
+        row.state.store(thread | ONE, Ordering::Relaxed);
     }
+    is_easy
 }
 
 /// Takes back the configuration that was pushed last, if that is easy. Otherwise, [`pop_anyhow`]
 /// does.
 #[inline]
 pub fn pop() -> Option<Configuration> {
-    let pushed = own().filter(|pushed| pushed.count.get() == 1)?;
-    pushed.count.set(0);
-    Some(pushed.first.get())
-}
-
-/// Calls `operation` with what the thread has pushed. It gets a row if that is nobody's yet.
-fn with<R>(operation: impl FnOnce(&Pushed) -> R) -> R {
     let thread = thread();
     let row = row_of(thread);
-    let (free, relaxed) = (0, Ordering::Relaxed);
-    match row.owner.compare_exchange(free, thread, relaxed, relaxed) {
-        Err(owner) if owner != thread => PUSHED.with(operation),
-        _ => operation(&row.pushed),
+    if row.state.load(Ordering::Relaxed) != thread | ONE {
+        return None;
     }
+    row.state.store(thread, Ordering::Relaxed);
+    Some(row.first.get())
+}
+
+/// Calls `operation` with the thread's row. In the table, it gets one that is nobody's yet.
+fn with<R>(operation: impl FnOnce(&Row) -> R) -> R {
+    let thread = thread();
+    let row = row_of(thread);
+    if row.claim(thread) {
+        return operation(row);
+    }
+    OWN.with(|row| {
+        row.claim(thread);
+        operation(row)
+    })
 }
 
 /// Keeps a configuration until it is popped.
 pub fn push_anyhow(configuration: Configuration) {
-    with(|pushed| {
-        let count = pushed.count.get();
-        match count {
-            0 => pushed.first.set(configuration),
-            _ => push_inner(configuration),
+    with(|row| match row.held() {
+        0 => {
+            row.first.set(configuration);
+            row.set_held(ONE);
         }
-        pushed.count.set(count + 1);
+        held => {
+            push_inner(configuration, held == ONE);
+            row.set_held(MORE);
+        }
     });
 }
 
@@ -151,31 +165,42 @@ pub fn push_anyhow(configuration: Configuration) {
 /// # Errors
 /// [`MISSING_CONFIGURATION`] if there is none.
 pub fn pop_anyhow() -> Answer<Configuration> {
-    with(|pushed| {
-        let configuration = match pushed.count.get() {
-            0 => None,
-            1 => Some(pushed.first.get()),
-            _ => pop_inner(),
-        };
-        let configuration = configuration.ok_or(MISSING_CONFIGURATION)?;
-        pushed.count.update(|count| count - 1);
-        Ok(configuration)
+    with(|row| match row.held() {
+        0 => Err(MISSING_CONFIGURATION),
+        ONE => {
+            row.set_held(0);
+            Ok(row.first.get())
+        }
+        _ => {
+            let (configuration, is_last) = pop_inner().ok_or(MISSING_CONFIGURATION)?;
+            if is_last {
+                row.set_held(ONE);
+            }
+            Ok(configuration)
+        }
     })
 }
 
-fn push_inner(configuration: Configuration) {
+/// `is_first`: what is there is of a thread that has ended.
+fn push_inner(configuration: Configuration, is_first: bool) {
     let mut threads = INNER.lock();
-    threads.entry(thread()).or_default().push(configuration);
+    let inner = threads.entry(thread()).or_default();
+    if is_first {
+        inner.clear();
+    }
+    inner.push(configuration);
 }
 
-fn pop_inner() -> Option<Configuration> {
+/// Returns the innermost, and whether only the outermost of all is left.
+fn pop_inner() -> Option<(Configuration, bool)> {
     let mut threads = INNER.lock();
     let inner = threads.get_mut(&thread())?;
-    let configuration = inner.pop();
-    if inner.is_empty() {
+    let configuration = inner.pop()?;
+    let is_last = inner.is_empty();
+    if is_last {
         threads.remove(&thread());
     }
-    configuration
+    Some((configuration, is_last))
 }
 
 #[cfg(test)]
@@ -202,6 +227,31 @@ mod tests {
             .rev()
             .for_each(|depth| assert_eq!(popped(), Some(depth)));
         assert_eq!(popped(), None);
+    }
+
+    #[test]
+    fn what_a_thread_left_is_not_given_to_the_next() {
+        let launch_and_leave_two = |number| {
+            let own = [1, 2, 3].map(|depth| 10 * number + depth);
+            own.into_iter().for_each(pushed);
+            assert_eq!(popped(), Some(own[2]));
+            let inner = 10 * number + 4;
+            pushed(inner);
+            let back = [popped(), popped(), popped()];
+            assert_eq!(back, [inner, own[1], own[0]].map(Some));
+            [own[1], inner].into_iter().for_each(pushed);
+        };
+        // The C library gives most of them the same stack, and so the same thread pointer.
+        let in_turn = |numbers: std::ops::Range<usize>| {
+            for number in numbers {
+                let thread = std::thread::spawn(move || launch_and_leave_two(number));
+                thread.join().expect("no failure");
+            }
+        };
+        in_turn(0..20);
+        // And without rows for threads with other pointers.
+        TABLE.iter().for_each(|row| _ = row.claim(8));
+        in_turn(20..40);
     }
 
     #[test]
