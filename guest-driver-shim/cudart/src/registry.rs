@@ -3,11 +3,11 @@
 //! its kernels or variables is first needed, as a library of the driver, which every context of
 //! every device has.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char};
+use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use causeway_cuda_abi::error::{Answer, Code};
 use parking_lot::{Mutex, RwLock};
@@ -28,10 +28,12 @@ pub struct FatBinary {
     managed: Mutex<Vec<&'static Variable>>,
 }
 
-/// A kernel of the program.
+/// A kernel of the program. One that was registered lives as long as the process, too.
 #[derive(Debug)]
 pub struct Kernel {
     binary: &'static FatBinary,
+    /// Address of the function of the program that launches it.
+    host_function: usize,
     name: CString,
     /// The driver's `CUkernel`, or 0 until it is known.
     handle: AtomicUsize,
@@ -48,6 +50,9 @@ pub struct Variable {
 
 /// Kernels, by the address of the host function that launches each.
 static KERNELS: RwLock<Option<HashMap<usize, &'static Kernel>>> = RwLock::new(None);
+/// Those of `KERNELS` that were asked for last, each in the place that [`recent`] gives it. They
+/// change only under its lock, so that none is here that is not there.
+static RECENT: [AtomicPtr<Kernel>; 256] = [const { AtomicPtr::new(ptr::null_mut()) }; 256];
 /// Variables, by the address of what stands for each in the program.
 static VARIABLES: RwLock<Option<HashMap<usize, &'static Variable>>> = RwLock::new(None);
 
@@ -151,39 +156,35 @@ impl Variable {
     }
 }
 
-/// How often kernels were taken away.
-static REMOVALS: AtomicUsize = AtomicUsize::new(0);
-
-/// A kernel that was found, and how often kernels had been taken away before.
-#[derive(Clone, Copy)]
-struct Found {
-    address: usize,
-    removals: usize,
-    kernel: &'static Kernel,
-}
-
-thread_local! {
-    /// The kernel that the thread asked for last, which it mostly asks for again.
-    static LAST: Cell<Option<Found>> = const { Cell::new(None) };
+/// Returns the place of the kernel of a host function among those that were asked for last.
+#[inline]
+fn recent(host_function: usize) -> &'static AtomicPtr<Kernel> {
+    // Functions begin at multiples of 16.
+    &RECENT[(host_function >> 4) % RECENT.len()]
 }
 
 /// Returns the kernel that the host function at `address` launches.
 #[inline]
 pub fn kernel(address: usize) -> Option<&'static Kernel> {
-    let removals = REMOVALS.load(Ordering::Acquire);
-    match LAST.get() {
-        Some(last) if last.address == address && last.removals == removals => Some(last.kernel),
-        _ => look_up(address, removals),
+    // SAFETY: it is null or a kernel of `KERNELS`, which lives as long as the process and does not
+    // change but for atomics.
+    match unsafe { recent(address).load(Ordering::Acquire).as_ref() } {
+        Some(kernel) if kernel.host_function == address => Some(kernel),
+        _ => look_up(address),
     }
 }
 
-fn look_up(address: usize, removals: usize) -> Option<&'static Kernel> {
-    let kernel = *KERNELS.read().as_ref()?.get(&address)?;
-    LAST.set(Some(Found {
-        address,
-        removals,
-        kernel,
-    }));
+/// Another kernel can be there from now on. `KERNELS` is locked.
+fn forget(host_function: usize) {
+    recent(host_function).store(ptr::null_mut(), Ordering::Release);
+}
+
+#[cold]
+fn look_up(address: usize) -> Option<&'static Kernel> {
+    let kernels = KERNELS.read();
+    let kernel = *kernels.as_ref()?.get(&address)?;
+    // Under the lock: nobody takes it away meanwhile.
+    recent(address).store(ptr::from_ref(kernel).cast_mut(), Ordering::Release);
     Some(kernel)
 }
 
@@ -228,10 +229,11 @@ extern "C" fn __cudaRegisterFatBinaryEnd(_binary: &'static FatBinary) {}
 
 #[unsafe(no_mangle)]
 extern "C" fn __cudaUnregisterFatBinary(binary: &'static FatBinary) {
-    let is_other = |of: &FatBinary| !std::ptr::eq(of, binary);
+    let is_other = |of: &FatBinary| !ptr::eq(of, binary);
     if let Some(all) = KERNELS.write().as_mut() {
-        all.retain(|_, kernel| is_other(kernel.binary));
-        REMOVALS.fetch_add(1, Ordering::Release);
+        for (_, gone) in all.extract_if(|_, kernel| !is_other(kernel.binary)) {
+            forget(gone.host_function);
+        }
     }
     if let Some(all) = VARIABLES.write().as_mut() {
         all.retain(|_, variable| is_other(variable.binary));
@@ -257,12 +259,14 @@ extern "C" fn __cudaRegisterFunction(
 ) {
     let kernel = Kernel {
         binary,
+        host_function,
         name: name(device_name),
         handle: AtomicUsize::new(0),
     };
     let mut kernels = KERNELS.write();
     let all = kernels.get_or_insert_default();
     all.insert(host_function, Box::leak(Box::new(kernel)));
+    forget(host_function);
 }
 
 #[unsafe(no_mangle)]
@@ -355,4 +359,39 @@ fn capability() -> Answer<(i32, i32)> {
 fn name(text: *const c_char) -> CString {
     // SAFETY: nvcc's code passes the address of a string in the program.
     unsafe { CStr::from_ptr(text) }.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn register(binary: &'static FatBinary, host_function: usize, name: &CStr) {
+        __cudaRegisterFunction(binary, host_function, 0, name.as_ptr(), 0, 0, 0, 0, 0, 0);
+    }
+
+    fn name_of(host_function: usize) -> Option<&'static CStr> {
+        kernel(host_function).map(|kernel| kernel.name.as_c_str())
+    }
+
+    #[test]
+    fn a_kernel_is_known_until_it_is_taken_away() {
+        // SAFETY: fat binaries live as long as the process.
+        let binary = || unsafe { &*__cudaRegisterFatBinary(0) };
+        let (first, second) = (binary(), binary());
+        // Both have the same place among the recent ones.
+        let (here, there) = (0x10_0000, 0x10_0000 + 16 * RECENT.len());
+        register(first, here, c"one");
+        register(first, there, c"two");
+        for _ in 0..3 {
+            assert_eq!(name_of(here), Some(c"one"));
+            assert_eq!(name_of(there), Some(c"two"));
+        }
+        // A library that is loaded where another was.
+        register(second, there, c"three");
+        assert_eq!(name_of(there), Some(c"three"));
+        __cudaUnregisterFatBinary(second);
+        assert_eq!([name_of(there), name_of(here)], [None, Some(c"one")]);
+        __cudaUnregisterFatBinary(first);
+        assert_eq!(name_of(here), None);
+    }
 }
