@@ -110,7 +110,7 @@ fn median(times: impl Iterator<Item = Duration>) -> Duration {
 }
 
 /// The machine with QEMU, virtiofsd and passt; or nothing where the host lacks one of them.
-fn machine_with_qemu() -> Option<Lease> {
+pub fn machine_with_qemu() -> Option<Lease> {
     let tree = std::env::var_os(network::VARIABLE);
     let (Some(tree), Some(_)) = (tree, std::env::var_os(shares::VARIABLE)) else {
         let names = [network::VARIABLE, shares::VARIABLE];

@@ -42,7 +42,7 @@ const DEBIAN_VARIABLE: &str = "CAUSEWAY_NESTED_DEBIAN";
 /// A program that makes and unpacks images for containers, in the machine with the Debian.
 pub const UMOCI: &str = "umoci";
 /// How long a run may take.
-const LIMIT_S: u64 = 480;
+pub const LIMIT_S: u64 = 480;
 /// Names the image with CUDA clients.
 const CLIENTS_VARIABLE: &str = "CAUSEWAY_NESTED_CLIENTS";
 /// Names the file that is the generic kernel.

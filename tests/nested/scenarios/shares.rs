@@ -4,7 +4,8 @@ use causeway_nested::{Command, Lease};
 
 use crate::leftovers;
 use crate::machines::{
-    KERNEL, assert_data_stays_inside, install, machine, refused, run, run_command, shell,
+    KERNEL, LIMIT_S, assert_data_stays_inside, install, machine, refused, run, run_command,
+    run_within, shell,
 };
 
 /// Names the virtiofsd to put into the machine.
@@ -45,7 +46,9 @@ fn what_a_guest_writes_is_in_the_folder_and_back_without_an_exit() {
     let orders = [
         "--", "write", "/data", &files, "3", "check", "/data", &files, "3",
     ];
-    let (outcome, report) = run(&machine, &[&words[..], &orders].concat());
+    // A tenth of a second for each file and each way: it takes a third of that.
+    let limit_s = LIMIT_S + files.parse::<u64>().expect("a number of files") / 5;
+    let (outcome, report) = run_within(limit_s, &machine, &[&words[..], &orders].concat());
     outcome.assert_code(0);
     assert_data_stays_inside(&report);
     // The machine sees them all, byte for byte, and makes others for the guest.
@@ -65,7 +68,7 @@ fn what_a_guest_writes_is_in_the_folder_and_back_without_an_exit() {
         &read_only,
     ];
     let orders = ["--", "check", "/data", &files, "4", "refuse", "/data"];
-    let (outcome, report) = run(&machine, &[&words[..], &orders].concat());
+    let (outcome, report) = run_within(limit_s, &machine, &[&words[..], &orders].concat());
     outcome.assert_code(0);
     assert_data_stays_inside(&report);
 }
