@@ -92,6 +92,20 @@ fn rights_are_kept_changed_and_taken() {
 }
 
 #[test]
+fn a_placement_knows_what_it_shows() {
+    let (aperture, _) = aperture(GIB);
+    let (memory, other) = (memory(3 * PAGE_BYTES), memory(3 * PAGE_BYTES));
+    let (from, bytes) = (PAGE_BYTES, PAGE_BYTES);
+    let at = aperture.place(&memory, from, bytes, Access::Read).unwrap();
+    let state = aperture.state.lock();
+    let shows = |backing, from, bytes| state.placements[&at].shows(backing, from, bytes);
+    assert!(shows(&memory, from, bytes));
+    assert!(!shows(&other, from, bytes), "memory of the same shape");
+    assert!(!shows(&memory, 0, bytes));
+    assert!(!shows(&memory, from, 2 * PAGE_BYTES));
+}
+
+#[test]
 fn an_access_across_the_end_of_a_placement_is_a_hole() {
     let (aperture, _) = aperture(GIB);
     let at = aperture
