@@ -29,12 +29,13 @@ const ONE: usize = 1;
 const MORE: usize = 2;
 const HELD: usize = ONE | MORE;
 
-/// What a thread has pushed, in a cache line. If the thread ends before it has popped all, the next
-/// one with this thread pointer begins above that, and its launches are slower.
+/// What a thread has pushed, in a cache line. If the owner of a row of the table ends before it has
+/// popped all, the next thread with this thread pointer begins above that, and its launches are
+/// slower.
 #[repr(align(64))]
 struct Row {
-    /// Thread pointer of the thread whose row it is: the first that wanted it; and what the row
-    /// holds. 0 before.
+    /// The thread pointer of the owner, which is the first thread that asked for the row, with
+    /// [`ONE`] or [`MORE`] in its low bits; 0 while nobody owns it.
     state: AtomicUsize,
     /// The outermost configuration, if there is any.
     first: Cell<Configuration>,
@@ -54,6 +55,38 @@ impl Row {
         match self.state.compare_exchange(free, thread, relaxed, relaxed) {
             Ok(_) => true,
             Err(state) => state & !HELD == thread,
+        }
+    }
+
+    /// Keeps a configuration of the thread whose row it is.
+    fn push(&self, thread: usize, configuration: Configuration) {
+        match self.held() {
+            0 => {
+                self.first.set(configuration);
+                self.set_held(ONE);
+            }
+            held => {
+                push_inner(thread, configuration, held == ONE);
+                self.set_held(MORE);
+            }
+        }
+    }
+
+    /// Takes back what the thread whose row it is has pushed last.
+    fn pop(&self, thread: usize) -> Option<Configuration> {
+        match self.held() {
+            0 => None,
+            ONE => {
+                self.set_held(0);
+                Some(self.first.get())
+            }
+            _ => {
+                let (configuration, is_last) = pop_inner(thread)?;
+                if is_last {
+                    self.set_held(ONE);
+                }
+                Some(configuration)
+            }
         }
     }
 
@@ -77,8 +110,8 @@ const _: () = assert!(size_of::<Row>() == 64);
 static TABLE: [Row; ROWS] = [const { Row::free() }; ROWS];
 
 thread_local! {
-    /// Of a thread that has none in the table. It needs no destructor, so that destructors of a
-    /// thread can still launch.
+    /// The row of a thread that has none in the table. It needs no destructor, so that destructors
+    /// of a thread can still launch.
     static OWN: Row = const { Row::free() };
 }
 
@@ -133,31 +166,23 @@ pub fn pop() -> Option<Configuration> {
     Some(row.first.get())
 }
 
-/// Calls `operation` with the thread's row. In the table, it gets one that is nobody's yet.
-fn with<R>(operation: impl FnOnce(&Row) -> R) -> R {
+/// Calls `operation` with the thread's row, and its pointer. In the table, it gets a row that is
+/// nobody's yet.
+fn with<R>(operation: impl FnOnce(&Row, usize) -> R) -> R {
     let thread = thread();
     let row = row_of(thread);
     if row.claim(thread) {
-        return operation(row);
+        return operation(row, thread);
     }
     OWN.with(|row| {
         row.claim(thread);
-        operation(row)
+        operation(row, thread)
     })
 }
 
 /// Keeps a configuration until it is popped.
 pub fn push_anyhow(configuration: Configuration) {
-    with(|row| match row.held() {
-        0 => {
-            row.first.set(configuration);
-            row.set_held(ONE);
-        }
-        held => {
-            push_inner(configuration, held == ONE);
-            row.set_held(MORE);
-        }
-    });
+    with(|row, thread| row.push(thread, configuration));
 }
 
 /// Takes back the configuration that was pushed last.
@@ -165,26 +190,13 @@ pub fn push_anyhow(configuration: Configuration) {
 /// # Errors
 /// [`MISSING_CONFIGURATION`] if there is none.
 pub fn pop_anyhow() -> Answer<Configuration> {
-    with(|row| match row.held() {
-        0 => Err(MISSING_CONFIGURATION),
-        ONE => {
-            row.set_held(0);
-            Ok(row.first.get())
-        }
-        _ => {
-            let (configuration, is_last) = pop_inner().ok_or(MISSING_CONFIGURATION)?;
-            if is_last {
-                row.set_held(ONE);
-            }
-            Ok(configuration)
-        }
-    })
+    with(Row::pop).ok_or(MISSING_CONFIGURATION)
 }
 
 /// `is_first`: what is there is of a thread that has ended.
-fn push_inner(configuration: Configuration, is_first: bool) {
+fn push_inner(thread: usize, configuration: Configuration, is_first: bool) {
     let mut threads = INNER.lock();
-    let inner = threads.entry(thread()).or_default();
+    let inner = threads.entry(thread).or_default();
     if is_first {
         inner.clear();
     }
@@ -192,13 +204,13 @@ fn push_inner(configuration: Configuration, is_first: bool) {
 }
 
 /// Returns the innermost, and whether only the outermost of all is left.
-fn pop_inner() -> Option<(Configuration, bool)> {
+fn pop_inner(thread: usize) -> Option<(Configuration, bool)> {
     let mut threads = INNER.lock();
-    let inner = threads.get_mut(&thread())?;
+    let inner = threads.get_mut(&thread)?;
     let configuration = inner.pop()?;
     let is_last = inner.is_empty();
     if is_last {
-        threads.remove(&thread());
+        threads.remove(&thread);
     }
     Some((configuration, is_last))
 }
@@ -231,27 +243,24 @@ mod tests {
 
     #[test]
     fn what_a_thread_left_is_not_given_to_the_next() {
-        let launch_and_leave_two = |number| {
-            let own = [1, 2, 3].map(|depth| 10 * number + depth);
-            own.into_iter().for_each(pushed);
-            assert_eq!(popped(), Some(own[2]));
-            let inner = 10 * number + 4;
-            pushed(inner);
-            let back = [popped(), popped(), popped()];
-            assert_eq!(back, [inner, own[1], own[0]].map(Some));
-            [own[1], inner].into_iter().for_each(pushed);
+        // Of no thread here.
+        const THREAD: usize = 0x1000;
+        let of = |bytes| Configuration::new(Dim3::ONE, Dim3::ONE, bytes, 0);
+        let launch_and_leave_two = |row: &Row| {
+            assert!(row.claim(THREAD));
+            let pop = || row.pop(THREAD).map(|it| it.shared_bytes);
+            (1..=3).for_each(|bytes| row.push(THREAD, of(bytes)));
+            assert_eq!(pop(), Some(3));
+            row.push(THREAD, of(4));
+            assert_eq!([pop(), pop(), pop()], [4, 2, 1].map(Some));
+            (5..=6).for_each(|bytes| row.push(THREAD, of(bytes)));
         };
-        // The C library gives most of them the same stack, and so the same thread pointer.
-        let in_turn = |numbers: std::ops::Range<usize>| {
-            for number in numbers {
-                let thread = std::thread::spawn(move || launch_and_leave_two(number));
-                thread.join().expect("no failure");
-            }
-        };
-        in_turn(0..20);
-        // And without rows for threads with other pointers.
-        TABLE.iter().for_each(|row| _ = row.claim(8));
-        in_turn(20..40);
+        // A row of the table, which all threads with this pointer have.
+        let shared = Row::free();
+        (0..3).for_each(|_| launch_and_leave_two(&shared));
+        assert!(!shared.claim(2 * THREAD));
+        // Each has a row of its own.
+        (0..3).for_each(|_| launch_and_leave_two(&Row::free()));
     }
 
     #[test]

@@ -159,15 +159,15 @@ impl Variable {
 /// Returns the place of the kernel of a host function among those that were asked for last.
 #[inline]
 fn recent(host_function: usize) -> &'static AtomicPtr<Kernel> {
-    // Functions begin at multiples of 16.
+    // Most functions are at least 16 bytes apart. Two that have the same place displace each other.
     &RECENT[(host_function >> 4) % RECENT.len()]
 }
 
 /// Returns the kernel that the host function at `address` launches.
 #[inline]
 pub fn kernel(address: usize) -> Option<&'static Kernel> {
-    // SAFETY: it is null or a kernel of `KERNELS`, which lives as long as the process and does not
-    // change but for atomics.
+    // SAFETY: it is null, or points to a kernel that `__cudaRegisterFunction` has leaked: that is
+    // never freed, and nothing of it changes but its atomic.
     match unsafe { recent(address).load(Ordering::Acquire).as_ref() } {
         Some(kernel) if kernel.host_function == address => Some(kernel),
         _ => look_up(address),

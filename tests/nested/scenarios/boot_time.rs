@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use causeway_nested::{Command, FIRST_WORD, Machine};
 
-use crate::beside_qemu::machine_with_qemu;
+use crate::beside_qemu::{machine_with_qemu, median};
 use crate::machines::{CAUSEWAY, FIRST_WORD_INITRAMFS, KERNEL};
 
 const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 reboot=t";
@@ -15,7 +15,7 @@ const ROUNDS: usize = 5;
 #[test]
 #[ignore = "compares times: run it by name on a machine that does nothing else"]
 fn a_linux_guest_boots_no_slower_than_in_qemus_microvm() {
-    let Some(machine) = machine_with_qemu() else {
+    let Some(machine) = machine_with_qemu("boot time") else {
         return;
     };
     let (mut own, mut others) = (Vec::new(), Vec::new());
@@ -23,7 +23,7 @@ fn a_linux_guest_boots_no_slower_than_in_qemus_microvm() {
         own.push(first_word(&machine, &causeway()));
         others.push(first_word(&machine, &microvm()));
     }
-    let (own_median, others_median) = (median(&own), median(&others));
+    let (own_median, others_median) = (median(own.iter().copied()), median(others.iter().copied()));
     println!("to the first program: causeway {own:.2?}, QEMU's microvm {others:.2?}");
     println!("medians: {own_median:.2?} and {others_median:.2?}");
     assert!(own_median <= others_median);
@@ -77,11 +77,5 @@ fn microvm() -> Command {
         "stdio",
         "-no-reboot",
     ];
-    Command::new("/bin/qemu", &words)
-}
-
-fn median(times: &[Duration]) -> Duration {
-    let mut sorted = times.to_vec();
-    sorted.sort();
-    sorted[sorted.len() / 2]
+    Command::new("/bin/qemu-microvm", &words)
 }

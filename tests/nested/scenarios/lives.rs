@@ -27,7 +27,7 @@ fn boots_in_a_row_come_to_their_end_and_leave_nothing() {
         outcome.assert_code(0);
         let said = outcome.stderr.contains(FIRST_WORD);
         assert!(said, "boot {number}: {}", outcome.text());
-        println!("boot {number} of 0 to {} came to its end", lives() - 1);
+        println!("boot {} of {} came to its end", number + 1, lives());
     };
     let before = after_a_first(&machine, || boot(0));
     (1..lives()).for_each(boot);

@@ -211,6 +211,6 @@ fn a_hundred_runs_of_which_some_are_killed_leave_nothing() {
     for number in 0..RUNS {
         run_once(number);
         leftovers::assert_nothing_left(&machine, &before);
-        println!("run {number} of 0 to {} left nothing", RUNS - 1);
+        println!("run {} of {RUNS} left nothing", number + 1);
     }
 }
