@@ -265,6 +265,34 @@ fn while_a_driver_maps_or_unmaps_the_aperture_can_be_used() {
 }
 
 #[test]
+fn rights_are_not_changed_of_what_has_taken_the_place_meanwhile() {
+    let rig = rig();
+    let at = rig.place(0, Access::None);
+    let newcomer = FakeDeviceMemory::new(PAGE_BYTES).unwrap();
+    let newcomer = Backing::Device(newcomer);
+    rig.memory.hold(true);
+    std::thread::scope(|scope| {
+        let change = scope.spawn(|| rig.aperture.set_access(at, Access::ReadWrite));
+        while rig.memory.held() == 0 && !change.is_finished() {
+            std::thread::yield_now();
+        }
+        let removed = rig.aperture.remove(at);
+        let place = || rig.aperture.place(&newcomer, 0, PAGE_BYTES, Access::Read);
+        let there = removed.and_then(|()| place());
+        // An aperture that is dropped would wait for the driver, too.
+        rig.memory.hold(false);
+        assert_eq!(there.unwrap(), at);
+        let changed = change.join().unwrap();
+        assert!(
+            matches!(changed, Err(PlaceError::Absent { .. })),
+            "{changed:?}"
+        );
+    });
+    assert_eq!(rig.read(at), Ok(0));
+    assert_eq!(rig.write(at, 1), Err(Refusal::WriteForbidden));
+}
+
+#[test]
 fn placements_are_bounded_in_number() {
     let rig = rig();
     let all: Vec<u64> = (0..DEVICE_PLACEMENTS_MAX)
