@@ -203,7 +203,8 @@ fn causeway() -> Command {
 }
 
 /// QEMU with PCI and ACPI, as the guest's modules want it, and the processes that `causeway run`
-/// starts, with the same options.
+/// starts, with the same options. It begins when the three of them listen (`__SO_ACCEPTCON` among
+/// the kernel's flags of their sockets).
 fn qemu() -> Command {
     let script = format!(
         "cd /tmp; rm -f r.sock d.sock n.sock
@@ -212,7 +213,13 @@ fn qemu() -> Command {
          passt --vhost-user --foreground --quiet --one-off --socket /tmp/n.sock \
             --address 10.0.2.15 --netmask 24 --gateway 10.0.2.2 --dns-forward 10.0.2.3 \
             --map-host-loopback 10.0.2.2 --mtu 65520 --tcp-ports none --udp-ports none &
-         while ! [ -S r.sock -a -S d.sock -a -S n.sock ]; do sleep 0.01; done
+         n=0
+         while [ $n -lt 3 ]; do
+            n=0; sleep 0.01
+            while read -r _ _ _ flags rest; do
+               case $flags$rest in 00010000*[rdn].sock) n=$((n + 1));; esac
+            done </proc/net/unix
+         done
          exec qemu -M microvm,pcie=on,memory-backend=ram -accel kvm -cpu host -m 256 \
             -object memory-backend-memfd,id=ram,size=256M,share=on -L /firmware \
             -kernel {KERNEL} -initrd {INITRAMFS} \
