@@ -49,9 +49,7 @@ impl Aperture {
         let Some(base) = base else { return };
         for range in fresh {
             if let Err(e) = pre_fault_memory(vcpu, base + range.start, range.end - range.start) {
-                // Anything else is of the moment: a signal, slots that are down, a placement that
-                // has gone again.
-                if let Some(libc::EOPNOTSUPP | libc::ENOTTY) = e.raw_os_error() {
+                if !is_of_the_moment(&e) {
                     log::debug!("KVM cannot map memory ahead of the guest: {e}");
                     self.prefault.unsupported.store(true, Ordering::Relaxed);
                 }
@@ -59,6 +57,16 @@ impl Aperture {
             }
         }
     }
+}
+
+/// Returns whether the request may work next time: a signal came, slots are down, or a placement
+/// has gone again (`Documentation/virt/kvm/api.rst`, `KVM_PRE_FAULT_MEMORY`). Hosts that do not know
+/// the request answer in ways of their own.
+fn is_of_the_moment(error: &std::io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINTR | libc::EAGAIN | libc::ENOENT | libc::EFAULT)
+    )
 }
 
 mod request {
@@ -87,7 +95,14 @@ fn pre_fault_memory(vcpu: &VcpuFd, gpa: u64, bytes: u64) -> std::io::Result<()> 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use causeway_memory::{Backing, PageSize, SharedMemory};
+    use causeway_protocol::Access;
+
+    use super::super::Apertures;
     use super::*;
+    use crate::hypervisor::fake::Fake;
 
     #[test]
     fn a_guest_that_maps_much_at_once_has_a_part_of_it_mapped_ahead() {
@@ -102,5 +117,36 @@ mod tests {
         prefault.unsupported.store(true, Ordering::Relaxed);
         prefault.want(&mut fresh, 0..1);
         assert!(fresh.is_empty() && !prefault.pending.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_signal_or_a_missing_slot_is_of_the_moment_and_an_unknown_request_is_not() {
+        let is_of_the_moment = |code| is_of_the_moment(&std::io::Error::from_raw_os_error(code));
+        assert!(is_of_the_moment(libc::EINTR) && is_of_the_moment(libc::ENOENT));
+        assert!(!is_of_the_moment(libc::EINVAL) && !is_of_the_moment(libc::EOPNOTSUPP));
+    }
+
+    #[test]
+    fn a_kvm_that_cannot_map_ahead_is_found_out_by_the_first_placement() {
+        /// `KVM_CAP_PRE_FAULT_MEMORY` of linux/kvm.h.
+        const CAPABILITY: std::ffi::c_ulong = 236;
+        let kvm = match crate::kvm::open() {
+            Ok(kvm) => kvm,
+            Err(e) => return eprintln!("skipped: no KVM: {e}"),
+        };
+        let vm = kvm.create_vm().unwrap();
+        let vcpu = vm.create_vcpu(0).unwrap();
+        let aperture = Aperture::new(64 << 20, Arc::new(Fake::default())).unwrap();
+        aperture.relocate(Some(1 << 38)).unwrap();
+        let memory = SharedMemory::new("test", 4096, PageSize::Small).unwrap();
+        let memory = Backing::from(Arc::new(memory));
+        aperture.place(&memory, 0, 4096, Access::Read).unwrap();
+        let apertures = Apertures(vec![Arc::new(aperture)]);
+        apertures.prefault(&vcpu);
+        let aperture = &apertures.0[0];
+        assert!(aperture.state.lock().fresh.is_empty());
+        // Where it can, it finds no slot here, which says nothing of the next time.
+        let can = vm.check_extension_raw(CAPABILITY) > 0;
+        assert_eq!(aperture.prefault.unsupported.load(Ordering::Relaxed), !can);
     }
 }

@@ -124,6 +124,7 @@ fn large_parts_of_large_pages_stay_congruent() {
     assert_eq!(at % LARGE_PAGE_BYTES, MIB);
     let next = aperture.place(&memory, 0, 2 * MIB, Access::Read).unwrap();
     assert_eq!(next % LARGE_PAGE_BYTES, 0);
+    assert!(next >= at + 4 * MIB || next + 2 * MIB <= at);
     aperture.remove(at).unwrap();
     assert_eq!(
         aperture.place(&memory, 0, 4 * MIB, Access::Read).unwrap(),
@@ -178,6 +179,7 @@ fn what_cannot_be_placed_changes_nothing() {
         (0, 2 * PAGE_BYTES),
         (1, PAGE_BYTES),
         (0, 1),
+        (100, 100),
         (u64::MAX, PAGE_BYTES),
     ] {
         let refused = aperture.place(&small, offset, bytes, Access::Read);
@@ -194,6 +196,28 @@ fn what_cannot_be_placed_changes_nothing() {
     let refused = aperture.place(&huge, 0, 2 * GIB, Access::None);
     assert!(matches!(refused, Err(PlaceError::Full { bytes }) if bytes == 2 * GIB));
     aperture.place(&huge, 0, GIB, Access::None).unwrap();
+}
+
+#[test]
+fn what_is_mapped_ahead_was_placed_with_rights_and_is_still_there() {
+    let (aperture, _) = aperture(GIB);
+    let page = memory(PAGE_BYTES);
+    let place = |access| aperture.place(&page, 0, PAGE_BYTES, access).unwrap();
+    let (stays, _unreachable) = (place(Access::Read), place(Access::None));
+    aperture.remove(place(Access::ReadWrite)).unwrap();
+    let fresh = &aperture.state.lock().fresh;
+    let bounds: Vec<(u64, u64)> = fresh.iter().map(|range| (range.start, range.end)).collect();
+    assert_eq!(bounds, [(stays, stays + PAGE_BYTES)]);
+}
+
+#[test]
+fn the_address_of_the_aperture_is_the_one_that_the_guest_chose_last() {
+    let (aperture, _) = aperture(GIB);
+    assert_eq!(aperture.base(), Some(BASE));
+    aperture.relocate(None).unwrap();
+    assert_eq!(aperture.base(), None);
+    aperture.relocate(Some(2 * BASE)).unwrap();
+    assert_eq!(aperture.base(), Some(2 * BASE));
 }
 
 #[test]

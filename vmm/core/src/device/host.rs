@@ -96,18 +96,25 @@ impl Host for GuestHost {
 
 #[cfg(test)]
 mod tests {
+    use causeway_memory::PageSize;
+
     use super::*;
     use crate::hypervisor::fake::Fake;
 
     const RAM_BYTES: u64 = 8 << 20;
 
-    #[test]
-    fn the_session_reads_and_writes_the_guests_ram() {
+    fn host() -> GuestHost {
         let fake = Arc::new(Fake::default());
         let aperture = Aperture::new(64 << 20, Arc::clone(&fake) as _).unwrap();
-        let ram = Arc::new(GuestRam::new("test", RAM_BYTES, false).unwrap());
+        let ram = GuestRam::new("test", RAM_BYTES, false).unwrap();
         let doorbells = Arc::new(Doorbells::new(fake));
-        let host = GuestHost::new(Arc::new(aperture), doorbells, Arc::clone(&ram));
+        GuestHost::new(Arc::new(aperture), doorbells, Arc::new(ram))
+    }
+
+    #[test]
+    fn the_session_reads_and_writes_the_guests_ram() {
+        let host = host();
+        let ram = &host.ram;
         let mut found = [0; 8];
         host.write_ram(0x1000, b"causeway").unwrap();
         ram.read(0x1000, &mut found).unwrap();
@@ -117,5 +124,32 @@ mod tests {
         assert_eq!(&found, b"drawings");
         host.write_ram(RAM_BYTES - 4, &found).unwrap_err();
         host.read_ram(RAM_BYTES - 4, &mut found).unwrap_err();
+        let regions = host.ram_regions();
+        let places: Vec<(u64, u64)> = regions.iter().map(|r| (r.base, r.memory.bytes())).collect();
+        assert_eq!(places, [(0, RAM_BYTES)]);
+    }
+
+    #[test]
+    fn the_session_takes_away_what_it_gave() {
+        let host = host();
+        let memory = Arc::new(SharedMemory::new("test", 4096, PageSize::Small).unwrap());
+        let place = RingPlace {
+            memory: Arc::clone(&memory),
+            offset: 0,
+        };
+        let at = host.place(&memory.into(), 0, 4096, Access::Read).unwrap();
+        assert_eq!(host.aperture.usage().placements, 1);
+        host.set_access(at, Access::ReadWrite).unwrap();
+        let leased = host.aperture.object(at, 4096).unwrap();
+        assert_eq!(leased.access, Access::ReadWrite);
+        drop(leased);
+        host.remove(at).unwrap();
+        assert_eq!(host.aperture.usage().placements, 0);
+
+        let event = EventFd::new(libc::EFD_NONBLOCK).unwrap();
+        host.bind_doorbell(3, &event, &place).unwrap();
+        assert!(host.doorbells.ring(3));
+        host.unbind_doorbell(3, &event);
+        assert!(!host.doorbells.ring(3));
     }
 }

@@ -49,9 +49,7 @@ pub fn machine(guests: &[&[u8]]) -> Option<Machine> {
     };
     let vm = Arc::new(kvm.create_vm().unwrap());
     let hypervisor = KvmHypervisor::new(Arc::clone(&vm));
-    if std::env::var("NOCAP").is_err() {
-        hypervisor.exit_on_emulation_failure().unwrap();
-    }
+    hypervisor.exit_on_emulation_failure().unwrap();
     let ram = GuestRam::new("test", RAM_BYTES, false).unwrap();
     let slot = Slot {
         number: RAM_SLOT_FIRST,

@@ -98,6 +98,10 @@ fn accesses_while_the_slots_are_down_reach_the_memory() {
     rig.device.read(PAGE_BYTES + 9, &mut byte).unwrap();
     assert_eq!(byte, [7]);
     assert_eq!((rig.read(both + 9), rig.read(only + 9)), (Ok(7), Ok(7)));
+    let state = rig.aperture.state.lock();
+    let address = |within| state.slots.devices().address(both, within);
+    assert!(address(PAGE_BYTES - 1).is_some() && address(PAGE_BYTES).is_none());
+    drop(state);
     assert_eq!(rig.write(only, 1), Err(Refusal::WriteForbidden));
     assert_eq!(rig.read(both + PAGE_BYTES), Err(Refusal::Hole));
     rig.aperture.remove(both).unwrap();
@@ -310,4 +314,24 @@ fn placements_are_bounded_in_number() {
         .unwrap();
     rig.aperture.remove(all[17]).unwrap();
     assert_eq!(place().unwrap(), all[17]);
+}
+
+#[test]
+fn memory_that_was_placed_without_rights_gets_no_slot_beyond_the_last() {
+    let rig = rig();
+    let all: Vec<u64> = (0..=DEVICE_PLACEMENTS_MAX)
+        .map(|_| rig.place(0, Access::None))
+        .collect();
+    let (last, others) = all.split_last().unwrap();
+    for at in others {
+        rig.aperture.set_access(*at, Access::Read).unwrap();
+    }
+    let refused = rig.aperture.set_access(*last, Access::Read);
+    assert!(
+        matches!(refused, Err(PlaceError::Slot { .. })),
+        "{refused:?}"
+    );
+    assert!(rig.slot(*last).is_none());
+    rig.aperture.remove(all[17]).unwrap();
+    rig.aperture.set_access(*last, Access::Read).unwrap();
 }

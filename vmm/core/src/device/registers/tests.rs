@@ -267,9 +267,12 @@ fn a_page_says_whether_its_client_owns_something_and_resets_it_alone() {
     assert_eq!(get_of(&registers, 1, Register::Status), owning);
     set_of(&registers, 1, Register::Reset, RESET_KEY - 1).unwrap();
     assert!(session.client_resets().is_empty());
+    assert_eq!(ring_of(&registers, 1, 0x3000, 16), Status::BadOpcode);
     set_of(&registers, 1, Register::Reset, RESET_KEY).unwrap();
     assert_eq!(session.client_resets(), [Client::new(1).unwrap()]);
     assert_eq!(session.resets(), 0);
+    assert_eq!(get_of(&registers, 1, Register::BatchStatus), 0);
+    assert_eq!(get_of(&registers, 1, Register::ControlBaseLow), u32::MAX);
     assert_eq!(get_of(&registers, 1, Register::Status), status::READY);
 }
 
