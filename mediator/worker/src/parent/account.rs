@@ -81,3 +81,39 @@ impl Monitored {
         last.after(&self.earlier)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_that_uses_up_many_workers_adds_no_more_to_the_report() {
+        let mut account = Account {
+            total: SessionReport::of(1, "test"),
+            workers: WorkerReport::default(),
+        };
+        account.workers.supplements = vec![Vec::new(); SUPPLEMENTS_MAX + 1];
+        account.drop_supplements();
+        assert_eq!(account.workers.supplements.len(), SUPPLEMENTS_MAX);
+    }
+
+    #[test]
+    fn counts_of_each_worker_are_added_once() {
+        let mut monitored = Monitored::default();
+        let mut add = |worker, packets| {
+            let sample = Activity {
+                statistics: Statistics {
+                    packets,
+                    ..Statistics::default()
+                },
+                lost: false,
+            };
+            monitored.add(worker, sample).statistics.packets
+        };
+        assert_eq!(add(1, 5), 5);
+        assert_eq!(add(1, 7), 7);
+        assert_eq!(add(2, 1), 8);
+        assert_eq!(add(2, 2), 9);
+        assert_eq!(monitored.total().packets, 9);
+    }
+}

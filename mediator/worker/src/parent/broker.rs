@@ -333,4 +333,15 @@ mod tests {
         assert!(broker.register(&other, import(2, 0)).is_none());
         assert!(broker.register(&token, import(2, 0)).is_some());
     }
+
+    #[test]
+    fn a_worker_that_ends_imports_nothing_and_others_keep_their_imports() {
+        let (broker, token) = with_export();
+        for session in [2, 3] {
+            assert!(broker.register(&token, import(session, 0)).is_some());
+        }
+        broker.withdraw_all(2);
+        let held = |worker| broker.rights_between(worker).held.len();
+        assert_eq!([held(2), held(3)], [0, 1]);
+    }
 }

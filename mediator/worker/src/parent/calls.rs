@@ -287,3 +287,24 @@ fn serve_spare(spare: &Socket, weak: &Weak<Worker>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_that_serves_a_worker_ends_with_what_holds_it() {
+        let (socket, _end) = Socket::pair().unwrap();
+        let socket = Arc::new(socket);
+        let thread = std::thread::spawn({
+            let socket = Arc::clone(&socket);
+            move || serve_spare(&socket, &Weak::new())
+        });
+        drop(SpareThread {
+            socket: Arc::clone(&socket),
+            thread: Some(thread),
+        });
+        // The thread has dropped its reference, though the other end is open.
+        assert_eq!(Arc::strong_count(&socket), 1);
+    }
+}

@@ -114,3 +114,63 @@ pub(super) fn expect(reply: &Datagram<'_>, kind: Kind) -> Result<(), SocketError
         ))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromZeros;
+
+    use super::*;
+
+    /// Returns a channel on which one request is unanswered, and the worker's end.
+    fn asked(kind: Kind) -> (MonitorChannel, Socket) {
+        let (socket, end) = Socket::pair().unwrap();
+        let room = buffer();
+        let mut channel = MonitorChannel::new(Channel { socket, room });
+        channel.send(kind, &[]).unwrap();
+        (channel, end)
+    }
+
+    #[test]
+    fn only_answers_of_their_kinds_are_taken_from_a_worker() {
+        let sampled = Sampled::new_zeroed();
+        for (kind, body, is_answer) in [
+            (Kind::Sampled, sampled.as_bytes(), true),
+            (Kind::Sampled, &[][..], false),
+            (Kind::LimitsSet, &[][..], true),
+            (Kind::Closed, &[][..], false),
+        ] {
+            let takes = [MonitorChannel::take_arrived, MonitorChannel::settle];
+            for take in takes {
+                let (mut channel, end) = asked(Kind::SetLimits);
+                end.send(kind, &[body], &[]).unwrap();
+                let taken = take(&mut channel);
+                assert_eq!(taken.is_ok(), is_answer, "{kind:?}: {taken:?}");
+                assert_eq!(channel.owed == 0, is_answer, "{kind:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_sample_is_asked_for_when_late_answers_have_come() {
+        let (mut channel, end) = asked(Kind::Sample);
+        let mut late = Sampled::new_zeroed();
+        late.lost = 1;
+        end.send(Kind::Sampled, &[late.as_bytes()], &[]).unwrap();
+        let worker = std::thread::spawn(move || {
+            let mut room = buffer();
+            // The one before, and this one.
+            for _ in 0..2 {
+                assert_eq!(end.receive(&mut room).unwrap().kind, Kind::Sample);
+            }
+            let sampled = Sampled::new_zeroed();
+            end.send(Kind::Sampled, &[sampled.as_bytes()], &[]).unwrap();
+            // The answer to another question.
+            assert_eq!(end.receive(&mut room).unwrap().kind, Kind::Sample);
+            end.send(Kind::LimitsSet, &[], &[]).unwrap();
+        });
+        let sample = channel.sample().unwrap();
+        assert!(!sample.lost, "that is the late one");
+        assert!(channel.sample().is_err());
+        worker.join().unwrap();
+    }
+}

@@ -118,6 +118,7 @@ fn only_whole_pages_of_an_object_are_placed() {
         (0, 1),
         (1, PAGE_BYTES),
         (1, PAGE_BYTES - 1),
+        (1, PAGE_BYTES + 1),
         (PAGE_BYTES, PAGE_BYTES + 8),
         (PAGE_BYTES, 4 * PAGE_BYTES),
         (4 * PAGE_BYTES, PAGE_BYTES),
@@ -148,4 +149,24 @@ fn the_loss_of_a_worker_stands_in_a_header_at_the_very_end_of_memory() {
     };
     assert_eq!(word(0), Ok(0));
     assert_eq!(word(HEADER_BYTES), Ok(Status::DeviceLost as u64));
+}
+
+#[test]
+fn a_doorbell_is_bound_once_if_there_is_one_and_not_after_the_workers_end() {
+    let rig = rig();
+    let memory = SharedMemory::new("ring", PAGE_BYTES, PageSize::Small).unwrap();
+    let bind = |index| {
+        let mut request = BindDoorbell::new_zeroed();
+        request.index = index;
+        let event = eventfd(0, EventfdFlags::empty()).unwrap();
+        let ring = memory.file().try_clone_to_owned().unwrap();
+        let refused = rig.guest.bind_doorbell(&request, event, ring).err();
+        refused.map(|Refused(answer)| answer.errno)
+    };
+    let errno = |error: Errno| Some(error.raw_os_error().unsigned_abs());
+    assert_eq!(bind(COUNT), errno(Errno::INVAL));
+    assert_eq!(bind(COUNT - 1), None);
+    assert_eq!(bind(COUNT - 1), errno(Errno::BUSY));
+    rig.guest.end();
+    assert_eq!(bind(0), errno(Errno::BUSY));
 }

@@ -201,6 +201,7 @@ pub(super) fn leave_reserve(file: &OwnedFd) -> Result<(), Overdraft> {
 mod tests {
     use super::*;
     use causeway_mediator::{LimitChange, Quota};
+    use causeway_memory::{PAGE_BYTES, PageSize};
     use rustix::fs::{MemfdFlags, memfd_create};
     use std::os::fd::AsFd;
 
@@ -296,5 +297,19 @@ mod tests {
         objects.release(key(1));
         objects.hold(key(1), 10, true).unwrap();
         assert!(!objects.is_revoked(key(1)));
+    }
+
+    #[test]
+    fn of_many_objects_those_that_are_gone_are_forgotten() {
+        let mut objects = objects();
+        let mut adopt = || {
+            let memory = SharedMemory::new("test", PAGE_BYTES, PageSize::Small).unwrap();
+            let file = memory.file().try_clone_to_owned().unwrap();
+            objects.adopt(file, 0).unwrap().0
+        };
+        let mut living: Vec<_> = (0..SWEEP).map(|_| adopt()).collect();
+        living.truncate(1);
+        living.push(adopt());
+        assert_eq!(objects.known.len(), living.len());
     }
 }

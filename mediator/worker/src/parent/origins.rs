@@ -133,6 +133,7 @@ mod tests {
         }
         assert!(origins.add((exported, 9), 1, OTHER));
         for _ in 0..PAST_MAX {
+            assert!(origins.of_another(ended, 2).is_some(), "there is room");
             let object = object();
             assert!(origins.add((object, 9), 1, ONE));
             origins.end(object, &ONE);

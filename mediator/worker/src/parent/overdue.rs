@@ -298,4 +298,36 @@ mod tests {
         assert!(!is_overdue(limit, 20));
         assert!(is_overdue(limit, 1));
     }
+
+    /// A worker without work, but with a limit.
+    struct Idle;
+
+    impl Watched for Idle {
+        fn number(&self) -> u64 {
+            1
+        }
+
+        fn work(&self) -> Option<Work> {
+            None
+        }
+
+        fn limit(&self) -> Option<Duration> {
+            Some(MS(1_000_000))
+        }
+
+        fn lose(&self, _: Fault) {}
+    }
+
+    #[test]
+    fn one_thread_looks_at_workers_and_none_without_them() {
+        let overdue = Arc::new(Overdue::default());
+        overdue.heed().unwrap();
+        assert!(!overdue.has_thread());
+        let worker: Arc<dyn Watched> = Arc::new(Idle);
+        overdue.watch(&worker).unwrap();
+        overdue.heed().unwrap();
+        assert!(overdue.has_thread());
+        // Each thread has a reference of its own.
+        assert_eq!(Arc::strong_count(&overdue), 2);
+    }
 }

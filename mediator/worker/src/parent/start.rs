@@ -173,7 +173,88 @@ pub(super) fn not_started(error: StartError, process: &Process, name: &str) -> O
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion, RingPlace};
+    use causeway_mediator::{Client, Compute, LiveLimits};
+    use causeway_memory::{Backing, PAGE_BYTES, PageSize, SharedMemory};
+    use causeway_protocol::Access;
+    use vmm_sys_util::eventfd::EventFd;
+
     use super::*;
+    use crate::parent::leases::Leases;
+
+    /// The number of regions of a guest's RAM. Of its VMM nothing else is wanted.
+    struct Regions(usize);
+
+    impl Host for Regions {
+        fn ram_regions(&self) -> Vec<RamRegion> {
+            let memory = SharedMemory::new("test", PAGE_BYTES, PageSize::Small).unwrap();
+            let memory = Arc::new(memory);
+            let region = |n| RamRegion {
+                base: n as u64 * PAGE_BYTES,
+                memory: Arc::clone(&memory),
+            };
+            (0..self.0).map(region).collect()
+        }
+
+        fn place(&self, _: &Backing, _: u64, _: u64, _: Access) -> Result<u64, PlaceError> {
+            unreachable!()
+        }
+
+        fn set_access(&self, _: u64, _: Access) -> Result<(), PlaceError> {
+            unreachable!()
+        }
+
+        fn remove(&self, _: u64) -> Result<(), PlaceError> {
+            unreachable!()
+        }
+
+        fn ram(&self, _: u64, _: u64) -> Result<(Arc<SharedMemory>, u64), RamError> {
+            unreachable!()
+        }
+
+        fn read_ram(&self, _: u64, _: &mut [u8]) -> Result<(), RamError> {
+            unreachable!()
+        }
+
+        fn write_ram(&self, _: u64, _: &[u8]) -> Result<(), RamError> {
+            unreachable!()
+        }
+
+        fn bind_doorbell(&self, _: u32, _: &EventFd, _: &RingPlace) -> io::Result<()> {
+            unreachable!()
+        }
+
+        fn unbind_doorbell(&self, _: u32, _: &EventFd) {
+            unreachable!()
+        }
+
+        fn raise(&self, _: Client) {
+            unreachable!()
+        }
+    }
+
+    #[test]
+    fn a_guest_may_have_so_many_regions_of_memory_and_no_more() {
+        let sends = |regions| {
+            let quota = Quota::default();
+            let order = Order {
+                session: 1,
+                partition: 0,
+                name: "test".to_owned(),
+                host: Arc::new(Regions(regions)),
+                limits: Arc::new(LiveLimits::new(&quota)),
+                grants: Arc::default(),
+                membership: Leases::new().unwrap().join(Compute::DEFAULT),
+            };
+            let (control, _worker) = Socket::pair().unwrap();
+            send_start(&control, (&order, &quota), &[]).is_ok()
+        };
+        assert!(sends(RAM_REGIONS_MAX));
+        assert!(!sends(RAM_REGIONS_MAX + 1));
+    }
 
     /// Returns whether a worker may say this of its back end.
     fn is_believed(granularity_bytes: u64, name: &[u8]) -> bool {

@@ -222,7 +222,7 @@ impl Drop for Starter {
 mod tests {
     use super::*;
     use crate::tests::rig::STARTER;
-    use rustix::process::{Signal, kill_process};
+    use rustix::process::{Signal, kill_process, test_kill_process};
     use vmm_sys_util::signal::{Killable, SIGRTMIN, register_signal_handler};
 
     fn program(path: &str) -> Program {
@@ -304,5 +304,14 @@ mod tests {
         for pid in [first, second] {
             waitpid(Some(pid), WaitOptions::empty()).unwrap().unwrap();
         }
+    }
+
+    #[test]
+    fn nothing_is_left_of_it_when_it_is_dropped() {
+        let starter = Starter::new(&program("/bin/true")).unwrap();
+        let process = Pid::from_child(&starter.process.lock());
+        test_kill_process(process).unwrap();
+        drop(starter);
+        assert!(test_kill_process(process).is_err(), "not even a zombie");
     }
 }

@@ -110,3 +110,16 @@ impl Successor {
         drop(unwanted);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_wanted_once_a_start_was_slow() {
+        let successor = Successor::default();
+        assert!(!successor.wants_one(Duration::ZERO));
+        assert!(successor.wants_one(SLOW));
+        assert!(successor.wants_one(Duration::ZERO));
+    }
+}

@@ -1,5 +1,6 @@
 //! Workers that end, are ended, or do not want to.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_mediator::{GuestSession, OpenError, Quota, SessionSource};
@@ -9,7 +10,9 @@ use causeway_protocol::message::{Empty, Opcode, SetAccess, Status};
 use causeway_protocol::registers::status;
 use rustix::process::{Signal, test_kill_process};
 
-use super::rig::{Guest, PAGE, READ, READ_WRITE, STARTER, eventually, is_alone, program, workers};
+use super::rig::{
+    ALONE, Guest, PAGE, READ, READ_WRITE, STARTER, eventually, is_alone, program, workers,
+};
 use crate::{Workers, kill_workers};
 
 /// Longer than any limit that a worker is given.
@@ -209,6 +212,20 @@ fn a_worker_that_hangs_holds_up_neither_reset_nor_close() {
 }
 
 #[test]
+fn a_worker_that_takes_no_channel_holds_up_no_reset_though_all_others_are_in_use() {
+    let guest = Guest::open(&workers());
+    guest.stop();
+    std::thread::scope(|scope| {
+        let stuck = scope.spawn(|| guest.try_space());
+        // More than fit the control socket.
+        (0..300).for_each(|_| guest.session.interrupt());
+        guest.session.reset();
+        assert!(stuck.join().unwrap().is_err());
+    });
+    assert_eq!(guest.session.status_bits(), status::READY);
+}
+
+#[test]
 fn all_workers_of_a_process_can_be_killed_whatever_they_do() {
     if !is_alone("endings::all_workers_of_a_process_can_be_killed_whatever_they_do") {
         return;
@@ -220,6 +237,12 @@ fn all_workers_of_a_process_can_be_killed_whatever_they_do() {
     let pids = guests.each_ref().map(Guest::pid);
     // With the process that starts them.
     assert_eq!(kill_workers(LONG), 3);
+    for pid in pids {
+        // A zombie has no arguments.
+        let path = format!("/proc/{}/cmdline", pid.as_raw_nonzero());
+        let lives = std::fs::read(path).is_ok_and(|line| !line.is_empty());
+        assert!(!lives, "it was not waited for");
+    }
     for guest in &guests {
         eventually("loss", || guest.session.status_bits() == status::LOST);
     }
@@ -297,4 +320,46 @@ fn placements_change_and_fail_as_the_host_says() {
     let refused = guest.map_cpu(memory, 0, PAGE, READ_WRITE);
     assert_eq!(refused, Err((Status::NoMemory, 0)));
     guest.host.fail("place", false);
+}
+
+#[test]
+fn workers_have_the_variables_that_are_for_them() {
+    if !is_alone("endings::workers_have_the_variables_that_are_for_them") {
+        return;
+    }
+    let script = format!("test -n \"${{{ALONE}+set}}\" && exit 5; exit 6");
+    let program = crate::Program {
+        path: "/bin/sh".into(),
+        arguments: vec!["-c".into(), script.into()],
+        environment: Vec::new(),
+        starter: vec![STARTER.into()],
+        groups: None,
+    };
+    let host = FakeHost::new(1 << 20, 1 << 20).unwrap();
+    let workers = Workers::new(&program, None).unwrap();
+    let ended = workers.open_worker(host, Quota::default(), "test");
+    let said = ended.err().unwrap().to_string();
+    assert_eq!(said, "the worker process of test ended with code 5");
+}
+
+#[test]
+fn when_no_more_workers_are_started_the_others_live_on() {
+    let workers = workers();
+    let guest = Guest::open(&workers);
+    workers.stop_starting();
+    let host = FakeHost::new(1 << 20, 1 << 20).unwrap();
+    let refused = workers.open_worker(host, Quota::default(), "test");
+    let refused = refused.err().unwrap();
+    assert!(matches!(refused, OpenError::Start { .. }), "{refused}");
+    guest.works();
+}
+
+#[test]
+fn what_a_worker_placed_whose_session_does_not_begin_is_removed() {
+    let workers = Workers::new(&program("puppet::puppet_process", "leaver"), None).unwrap();
+    let host = FakeHost::new(1 << 20, 1 << 20).unwrap();
+    let opened = workers.open_worker(Arc::clone(&host) as _, Quota::default(), "test");
+    assert!(opened.is_err());
+    // The thread that placed it may be the last one with the worker.
+    eventually("the removal", || host.placements().is_empty());
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use causeway_mediator::share::TokenBytes;
-use causeway_mediator::{GuestSession, InForce, LimitChange, LimitError, Quota};
+use causeway_mediator::{Compute, GuestSession, InForce, LimitChange, LimitError, Quota};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::registers::status;
@@ -13,7 +13,7 @@ use rustix::process::{Signal, test_kill_process};
 use super::puppet::{self, Act, Puppet};
 use super::rig::{Guest, PAGE, eventually, program, workers};
 use crate::Workers;
-use crate::wire::Outcome;
+use crate::wire::{Kind, Outcome};
 
 fn memory(memory_bytes: u64) -> LimitChange {
     LimitChange {
@@ -156,6 +156,8 @@ fn a_worker_whose_work_does_not_end_within_its_timeout_is_lost() {
         work_ms: Some(40),
         ..LimitChange::default()
     };
+    let idle = Puppet::open(&workers, Quota::default());
+    idle.session.set_limits(&timeout).unwrap();
     let begun = Instant::now();
     puppet.session.set_limits(&timeout).unwrap();
     puppet.tell(Act::BeginWork, 1);
@@ -164,4 +166,34 @@ fn a_worker_whose_work_does_not_end_within_its_timeout_is_lost() {
     let fault = puppet.session.fault().unwrap();
     assert_eq!(fault.status, Status::Overdue, "{fault}");
     assert!(fault.text.contains("timeout=40"), "{fault}");
+    assert_ne!(idle.session.status_bits(), status::LOST);
+}
+
+#[test]
+fn a_worker_is_told_of_the_lender_once_and_only_if_its_session_has_a_weight_or_a_cap() {
+    let workers = puppet::workers();
+    let heard = |puppet: &Puppet, kind| puppet.tell(Act::Heard, kind as u64).value;
+    let lenders = |puppet: &Puppet| {
+        // What comes after this comes last.
+        puppet.session.interrupt();
+        let is_interrupted = || heard(puppet, Kind::Interrupt) == 1;
+        eventually("the interrupt", is_interrupted);
+        heard(puppet, Kind::NewLease)
+    };
+    assert_eq!(lenders(&Puppet::open(&workers, Quota::default())), 0);
+    let weight = |weight| Quota {
+        compute: Compute {
+            weight: Some(weight),
+            ..Compute::DEFAULT
+        },
+        ..Quota::default()
+    };
+    let puppet = Puppet::open(&workers, weight(1));
+    let change = LimitChange {
+        weight: Some(Some(3)),
+        ..LimitChange::default()
+    };
+    puppet.session.set_limits(&change).unwrap();
+    assert_eq!(puppet.session.limits(), weight(3));
+    assert_eq!(lenders(&puppet), 1);
 }

@@ -25,7 +25,9 @@ use crate::wire::{
 };
 use crate::{WorkerSession, Workers};
 
-/// Place of the status page among the descriptors that a worker is started with.
+/// Places of the spare socket and of the status page among the descriptors that a worker is started
+/// with.
+const SPARE: usize = 0;
 const STATUS_PAGE: usize = 1;
 
 /// What the puppet is to do.
@@ -59,6 +61,8 @@ pub enum Act {
     Sleep,
     /// Says that `number` pieces of work have begun, and none has ended.
     BeginWork,
+    /// Tells how many datagrams of kind `number` have come over the control socket.
+    Heard,
 }
 
 impl Act {
@@ -79,6 +83,7 @@ impl Act {
             Self::Resize,
             Self::Sleep,
             Self::BeginWork,
+            Self::Heard,
         ];
         all[number as usize]
     }
@@ -164,9 +169,9 @@ impl Puppet {
 /// No test, but what tests start.
 #[test]
 fn puppet_process() {
-    if started_as_program().is_none() {
+    let Some((_, word)) = started_as_program() else {
         return;
-    }
+    };
     let input = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
     let control = Socket::from_descriptor(input);
     let mut room = buffer();
@@ -182,13 +187,36 @@ fn puppet_process() {
         held: Mutex::new(None),
         bound: AtomicU32::new(0),
         descriptors: start.descriptors,
+        heard: Mutex::default(),
     });
+    if word == "leaver" {
+        leave(&control, &hands);
+        return;
+    }
     while let Ok(mut datagram) = control.receive(&mut room) {
         if datagram.kind == Kind::NewChannel {
             let channel = Socket::from_descriptor(datagram.descriptor().unwrap());
             let hands = Arc::clone(&hands);
             std::thread::spawn(move || serve(&channel, &hands));
+        } else {
+            let descriptors = std::mem::take(&mut datagram.descriptors);
+            hands.heard.lock().push((datagram.kind, descriptors));
         }
+    }
+}
+
+/// Takes no channel, so that its session does not begin, and places memory all the same.
+fn leave(control: &Socket, hands: &Hands) {
+    control.shut_down();
+    let spare = Socket::from_descriptor(hands.descriptors[SPARE].try_clone().unwrap());
+    for act in [Act::Make, Act::Place] {
+        let order = Order {
+            act: act as u32,
+            access: Access::ReadWrite.wire(),
+            number: PAGE_BYTES,
+            token: TokenBytes::default(),
+        };
+        obey(&spare, hands, &order);
     }
 }
 
@@ -200,6 +228,8 @@ struct Hands {
     bound: AtomicU32,
     /// The descriptors that it was started with.
     descriptors: Vec<OwnedFd>,
+    /// What came over the control socket. The descriptors stay open, as a worker's do.
+    heard: Mutex<Vec<(Kind, Vec<OwnedFd>)>>,
 }
 
 /// Answers the requests of a channel. Every request but a batch is granted, and nothing done for
@@ -257,6 +287,14 @@ fn obey(channel: &Socket, hands: &Hands, order: &Order) -> Outcome {
             let page = page.map(0, PAGE_BYTES, Access::ReadWrite).unwrap();
             page.store_u64(BEGUN_WORD, number, Ordering::Release)
                 .unwrap();
+        }
+        Act::Heard => {
+            let heard = hands.heard.lock();
+            let of_kind = heard.iter().filter(|(kind, _)| *kind as u64 == number);
+            return Outcome {
+                value: of_kind.count() as u64,
+                ..Outcome::new_zeroed()
+            };
         }
         Act::Fetch => {
             let (outcome, file) = call(channel, Kind::Fetch, &request(hands, order), &[]);
@@ -345,7 +383,9 @@ fn request(hands: &Hands, order: &Order) -> Vec<u8> {
             index: number as u32,
             reserved,
         }),
-        Act::Make | Act::TakeRam | Act::Resize | Act::Sleep | Act::BeginWork => Vec::new(),
+        Act::Make | Act::TakeRam | Act::Resize | Act::Sleep | Act::BeginWork | Act::Heard => {
+            Vec::new()
+        }
     }
 }
 

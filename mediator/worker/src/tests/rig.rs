@@ -38,7 +38,7 @@ pub type Guest = guest::Guest<WorkerSession>;
 pub const STARTER: &str = "tests::rig::starter";
 
 /// Set for the process of a test that changes what all threads have in common.
-const ALONE: &str = "CAUSEWAY_TEST_ALONE";
+pub const ALONE: &str = "CAUSEWAY_TEST_ALONE";
 
 /// Runs the test of this name, which begins with its module, in a process of its own, in which
 /// `ALONE` is set. Returns whether this is that process.

@@ -70,7 +70,10 @@ fn a_dead_spare_does_not_count() {
         workers.prepare(1).unwrap();
         workers.spare_ids() != dead
     });
-    assert_eq!(workers.spare_ids().len(), 1);
+    let living = workers.spare_ids();
+    assert_eq!(living.len(), 1);
+    workers.prepare(1).unwrap();
+    assert_eq!(workers.spare_ids(), living, "it counts");
     Guest::open(&workers).works();
 }
 
@@ -219,7 +222,9 @@ fn where_starts_are_slow_a_worker_waits_to_take_the_place_of_a_lost_one() {
     await_end(last);
     replace(&second);
     assert_ne!(second.pid(), pid(last));
+    assert!(workers.successor_id().is_some());
     drop((first, second));
+    assert_eq!(workers.successor_id(), None, "nobody is left to want one");
     drop(workers);
     assert!(test_kill_process(pid(last)).is_err());
 }
@@ -241,4 +246,8 @@ fn a_worker_that_died_while_it_waited_to_take_a_place_makes_room_for_another() {
     replace(&second);
     let next = workers.successor_id().expect("another");
     assert_eq!(partition(pid(next)), "1");
+    // The end of the session for which it does not wait is nothing to it.
+    first.session.close();
+    replace(&second);
+    assert_eq!(second.pid(), pid(next));
 }

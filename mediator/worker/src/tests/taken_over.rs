@@ -275,7 +275,7 @@ fn a_vmm_without_descriptors_refuses_memory_and_blames_no_worker() {
     let puppet = Puppet::open(&workers, Quota::default());
     puppet.tell(Act::Make, PAGE);
     // All at once: threads of a session that ends may close descriptors later.
-    let others = [0, 1, 63].map(|free| (free, Puppet::open(&workers, Quota::default())));
+    let others = [0, 1, 64].map(|free| (free, Puppet::open(&workers, Quota::default())));
     for (free, other) in &others {
         let files = fill(512, *free);
         other.tell(Act::Sleep, 1);

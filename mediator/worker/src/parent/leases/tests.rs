@@ -177,3 +177,54 @@ fn a_session_that_closes_or_has_no_weight_is_in_nobodys_way() {
     one.hears(LeaseOrder::Free);
     assert_eq!(memberships[1].compute(), weight(1));
 }
+
+/// Two sessions of the same weight that may ask, without a thread; and the ends of their workers.
+fn told_to_ask() -> (State, [Worker; 2]) {
+    let mut state = State::default();
+    let workers = [1, 2].map(|number| {
+        let (socket, end) = Socket::pair().unwrap();
+        end.set_patience(Duration::from_secs(1)).unwrap();
+        state.rota.join(number, weight(1));
+        state.rota.set_present(number, true);
+        let borrower = Borrower {
+            worker: number,
+            socket: Arc::new(socket),
+            idle_reports: 0,
+        };
+        state.borrowers.insert(number, borrower);
+        Worker(end)
+    });
+    state.decide(0);
+    (state, workers)
+}
+
+#[test]
+fn a_lease_for_a_worker_that_has_ended_goes_to_the_next_at_once() {
+    let (mut state, [one, other]) = told_to_ask();
+    for session in [1, 2] {
+        for report in [LeaseReport::Returned(0), LeaseReport::Wanted] {
+            state.take(session, report, 0).unwrap();
+        }
+    }
+    drop(one);
+    state.decide(0);
+    assert!(!state.borrowers.contains_key(&1));
+    other.hears(LeaseOrder::Ask);
+    other.hears(LeaseOrder::Grant(1));
+}
+
+#[test]
+fn only_so_many_reports_in_a_row_may_mean_nothing() {
+    let (mut state, _workers) = told_to_ask();
+    for meant in [LeaseReport::Returned(0), LeaseReport::Wanted] {
+        for _ in 0..IDLE_REPORTS_MAX {
+            state.take(1, LeaseReport::Returned(9), 0).unwrap();
+        }
+        state.take(1, meant, 0).unwrap();
+    }
+    for _ in 0..IDLE_REPORTS_MAX {
+        state.take(1, LeaseReport::Returned(9), 0).unwrap();
+    }
+    let refused = state.take(1, LeaseReport::Returned(9), 0);
+    assert!(matches!(refused, Err(SocketError::Malformed(_))));
+}

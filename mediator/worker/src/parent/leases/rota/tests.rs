@@ -319,6 +319,7 @@ fn a_session_that_says_nothing_is_waited_for_no_longer() {
     assert!(!rota.told(7, LeaseReport::Wanted, late_ns));
     assert_eq!(rota.decide(late_ns).0, []);
     rota.leave(2);
+    assert_eq!(rota.compute(2), Compute::DEFAULT, "it is no member");
     rota.set_present(1, false);
     assert_eq!(rota.decide(late_ns + 1), (vec![], None));
 }
@@ -409,6 +410,7 @@ fn what_a_cap_owes_is_limited() {
     // A kernel of an hour costs ten seconds.
     let hour_ns = 3600 * 1000 * MS;
     rota.told(1, LeaseReport::Returned(1), hour_ns);
+    assert_eq!(rota.decide(hour_ns), (vec![], None), "it wants nothing");
     rota.told(1, LeaseReport::Wanted, hour_ns);
     let (orders, next_ns) = rota.decide(hour_ns);
     assert_eq!(orders, []);
@@ -431,6 +433,7 @@ fn work_under_way_may_wait_for_the_next_lease() {
     // Though it may still have work of before.
     assert_eq!(rota.decide(0).0[0], (1, LeaseOrder::Grant(1)));
     rota.told(1, LeaseReport::Wanted, MS);
+    assert!(!rota.told(1, LeaseReport::Stopped(7), MS), "another lease");
     rota.told(1, LeaseReport::Stopped(1), MS);
     assert_eq!(rota.decide(MS).0[0], (2, LeaseOrder::Grant(1)));
     rota.told(2, LeaseReport::Returned(1), 2 * MS);
@@ -463,9 +466,73 @@ fn only_a_session_that_has_had_less_than_its_share_is_fresh() {
     let told = |floor| {
         let mut member = Member::new(weight(1), 0);
         assert!(member.told(LeaseReport::Wanted, floor, 0));
+        assert!(!member.told(LeaseReport::Wanted, floor, 0), "it has asked");
         (member.is_fresh, member.taken)
     };
     let credit = Member::new(weight(1), 0).virtual_time(CREDIT_NS);
     assert_eq!(told(credit), (false, 0));
     assert_eq!(told(credit + 1), (true, 1));
+}
+
+/// Sessions of weight 1, numbered from 1, none of which has work under way.
+fn idle(count: u64) -> Rota {
+    let mut rota = Rota::default();
+    for number in 1..=count {
+        rota.join(number, weight(1));
+        rota.set_present(number, true);
+    }
+    rota.decide(0);
+    for number in 1..=count {
+        assert!(rota.told(number, LeaseReport::Returned(0), 0));
+    }
+    rota
+}
+
+#[test]
+fn a_time_to_return_that_is_a_little_earlier_is_not_told_again() {
+    let mut rota = idle(3);
+    rota.told(2, LeaseReport::Wanted, 0);
+    assert_eq!(rota.decide(0).0, [(2, LeaseOrder::Grant(1))]);
+    let now_ns = LEAD_NS / 100;
+    rota.told(2, LeaseReport::Returned(1), now_ns);
+    assert_eq!(rota.used_ns(2), 0, "nobody waited for it");
+    rota.told(1, LeaseReport::Wanted, now_ns);
+    assert_eq!(rota.decide(now_ns).0, [(1, LeaseOrder::Grant(1))]);
+    rota.told(2, LeaseReport::Wanted, now_ns);
+    let within = Duration::from_nanos(LEAD_NS + now_ns);
+    assert_eq!(rota.decide(now_ns).0, [(1, LeaseOrder::Return(within))]);
+    // It is as much further behind as the second has had.
+    rota.told(3, LeaseReport::Wanted, now_ns);
+    assert_eq!(rota.decide(now_ns).0, []);
+}
+
+#[test]
+fn who_was_without_work_for_long_goes_first_but_has_no_more_for_it() {
+    let mut rota = idle(2);
+    rota.told(1, LeaseReport::Wanted, 0);
+    assert_eq!(rota.decide(0).0, [(1, LeaseOrder::Grant(1))]);
+    let now_ns = 1000 * MS;
+    rota.told(2, LeaseReport::Wanted, now_ns);
+    let at_once = LeaseOrder::Return(Duration::ZERO);
+    assert_eq!(rota.decide(now_ns).0, [(1, at_once)]);
+    rota.told(1, LeaseReport::Returned(1), now_ns);
+    assert_eq!(rota.decide(now_ns).0, [(2, LeaseOrder::Grant(1))]);
+    rota.told(1, LeaseReport::Wanted, now_ns);
+    let within = Duration::from_nanos(CREDIT_NS + LEAD_NS);
+    assert_eq!(rota.decide(now_ns).0, [(2, LeaseOrder::Return(within))]);
+}
+
+#[test]
+fn a_cap_ends_a_lease_with_its_savings_and_allows_the_next_with_half_of_them() {
+    let mut member = Member::new(weight(1), 0);
+    member.set(share(50), 0);
+    assert_eq!(member.cap_due_ns(3), Some(3 + 20 * MS));
+    assert!(member.told(LeaseReport::Wanted, 0, 0) && member.waits(0));
+    member.charge(20 * MS, true);
+    assert!(!member.waits(0), "it has nothing left");
+    assert_eq!(member.waits_from_ns(0), Some(20 * MS));
+    member.save(20 * MS - 1);
+    assert!(!member.waits(0));
+    member.save(1);
+    assert!(member.waits(0));
 }
