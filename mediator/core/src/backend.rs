@@ -217,3 +217,74 @@ pub trait Backend: Send + Sync {
         Duration::ZERO
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_protocol::message::{FABRIC_HANDLE_BYTES, Status};
+
+    /// A back end without anything that it need not have.
+    struct Plain(Attributes);
+
+    fn no_memory<T>() -> Result<T, BackendError> {
+        Err(BackendError::new(Status::NoMemory, "there is none"))
+    }
+
+    impl Backend for Plain {
+        fn attributes(&self) -> &Attributes {
+            &self.0
+        }
+
+        fn allocate(
+            &self,
+            _: MemoryKind,
+            _: u64,
+            _: AllocateOptions,
+        ) -> Result<Arc<dyn Memory>, BackendError> {
+            no_memory()
+        }
+
+        fn import(&self, _: Exported) -> Result<Arc<dyn Memory>, BackendError> {
+            no_memory()
+        }
+
+        fn register_ram(
+            &self,
+            _: Arc<SharedMemory>,
+            _: u64,
+            _: u64,
+        ) -> Result<Arc<dyn Memory>, BackendError> {
+            no_memory()
+        }
+
+        fn create_space(&self, _: Arc<AtomicBool>) -> Result<Arc<dyn Space>, BackendError> {
+            no_memory()
+        }
+    }
+
+    #[test]
+    fn what_a_back_end_does_not_say_is_what_suits_most() {
+        let plain = Plain(Attributes {
+            name: "plain".into(),
+            memory_bytes: 0,
+            granularity_bytes: 4096,
+            va: 0..0,
+            compute_units: 0,
+            warp_threads: 0,
+            block_threads_max: 0,
+            shared_bytes_max: 0,
+            features: 0,
+        });
+        assert_eq!(plain.greatest_priority(), 0);
+        let handle = [0; FABRIC_HANDLE_BYTES];
+        let found = plain.find_fabric(&handle).map_err(|e| e.status);
+        assert_eq!(found, Err(Status::Unsupported));
+        let imported = plain.import_fabric(&handle, 4096).map_err(|e| e.status);
+        assert_eq!(imported.err(), Some(Status::Unsupported));
+        assert_eq!(plain.load_bytes(1000), 16_000);
+        assert_eq!(plain.load_bytes(u64::MAX), u64::MAX);
+        // Work runs behind, and all of it can be stopped.
+        assert!(!plain.shares_time() && !plain.is_poisoned());
+        assert!(plain.grace().is_zero());
+    }
+}

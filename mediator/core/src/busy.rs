@@ -250,7 +250,9 @@ mod tests {
         let mut burst = Burst::new(Arc::clone(&clock));
         burst.begin(Kernels);
         burst.begin(Memory);
+        burst.begin(Kernels);
         assert_eq!(burst.under_way, Kernels, "a copy behind a kernel");
+        assert_eq!(clock.state.lock().changes, 1, "it is one burst");
         drop(burst);
         let state = *clock.state.lock();
         assert_eq!((state.busy, state.kernels), (0, 0));

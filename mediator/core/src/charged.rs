@@ -122,16 +122,19 @@ mod tests {
     use super::*;
     use crate::backend::Launch;
     use crate::quota::{Account, Quota, Resource};
+    use causeway_protocol::message::Status;
 
-    struct Limited;
+    struct Limited {
+        prints: bool,
+    }
 
     impl Kernel for Limited {
         fn parameters(&self) -> &[Parameter] {
-            &[]
+            &[Parameter { offset: 0, size: 8 }]
         }
 
         fn parameter_bytes(&self) -> u32 {
-            0
+            8
         }
 
         fn block_threads_max(&self) -> u32 {
@@ -146,29 +149,114 @@ mod tests {
             4096
         }
 
+        fn prints(&self) -> bool {
+            self.prints
+        }
+
+        fn check_shape(&self, shape: &LaunchShape) -> Result<(), String> {
+            match shape.block[2] {
+                1 => Ok(()),
+                _ => Err("too deep".to_owned()),
+            }
+        }
+
+        fn as_any(&self) -> &dyn Any {
+            self
+        }
+    }
+
+    fn kernel(prints: bool) -> Arc<dyn Kernel> {
+        let inner: Arc<dyn Kernel> = Arc::new(Limited { prints });
+        Charged::attach(inner, Arc::new(charges()))
+    }
+
+    fn charges<const N: usize>() -> [Charge; N] {
+        let account = Account::new(Quota::default());
+        [(); N].map(|()| account.charge(Resource::Objects, 1).unwrap())
+    }
+
+    /// A recording, or memory, of a page of the host's.
+    struct Page;
+
+    impl Recording for Page {
+        fn memory_bytes(&self) -> u64 {
+            4096
+        }
+
+        fn as_any(&self) -> &dyn Any {
+            self
+        }
+    }
+
+    impl Memory for Page {
+        fn bytes(&self) -> u64 {
+            4096
+        }
+
+        fn backing(&self) -> Option<Backing> {
+            None
+        }
+
+        fn place(&self) -> Place {
+            Place::Host
+        }
+
+        fn export(&self) -> Result<Exported, BackendError> {
+            Err(BackendError::new(Status::Unsupported, "not shared"))
+        }
+
         fn as_any(&self) -> &dyn Any {
             self
         }
     }
 
     #[test]
+    fn objects_say_what_they_said_before_they_were_charged_for() {
+        let parameters = [Parameter { offset: 0, size: 8 }];
+        for prints in [false, true] {
+            let kernel = kernel(prints);
+            assert_eq!(kernel.parameters(), parameters);
+            assert_eq!(kernel.prints(), prints);
+        }
+        let recording: Arc<dyn Recording> = Arc::new(Page);
+        let recording: Arc<dyn Recording> = Charged::attach(recording, charges::<3>());
+        assert_eq!(recording.memory_bytes(), 4096);
+        // Copies take another way to memory that is elsewhere.
+        let memory: Arc<dyn Memory> = Arc::new(Page);
+        let memory: Arc<dyn Memory> = Charged::attach(memory, charges::<1>());
+        assert_eq!(memory.place(), Place::Host);
+    }
+
+    #[test]
     fn launches_are_refused_by_the_limits_of_the_kernel_itself() {
-        let account = Account::new(Quota::default());
-        let charges = [(); 4].map(|()| account.charge(Resource::Objects, 1).unwrap());
-        let inner: Arc<dyn Kernel> = Arc::new(Limited);
-        let kernel: Arc<dyn Kernel> = Charged::attach(inner, Arc::new(charges));
-        let refusal = |threads, shared_bytes| {
+        let kernel = kernel(false);
+        let refused = |block, shared_bytes| {
             let shape = LaunchShape {
                 grid: [1; 3],
-                block: [threads, 1, 1],
+                block,
                 shared_bytes,
             };
-            Launch::new(&kernel, shape, &[]).err().map(|e| e.text)
+            Launch::new(&kernel, shape, &[0; 8]).err().map(|e| e.text)
         };
+        let refusal = |threads, shared_bytes| refused([threads, 1, 1], shared_bytes);
         assert_eq!(refusal(512, 4096), None);
         let threads = "invalid block of 513 threads: at most 512";
         assert_eq!(refusal(513, 0).unwrap(), threads);
         let shared = "5121 bytes of shared memory in a block: at most 5120";
         assert_eq!(refusal(1, 4097).unwrap(), shared);
+        assert_eq!(refused([1, 1, 2], 0).unwrap(), "too deep");
+        let shape = LaunchShape {
+            // The largest that there is.
+            grid: [i32::MAX as u32, 65535, 65535],
+            block: [512, 1, 1],
+            shared_bytes: 0,
+        };
+        let launch = Launch::new(&kernel, shape, &[0; 8]).unwrap();
+        assert_eq!(launch.shape(), shape);
+        for (cluster, fits) in [([0; 3], true), ([1; 3], true), ([0, 1, 1], false)] {
+            let options = LaunchOptions { flags: 1, cluster };
+            let launch = Launch::new(&kernel, shape, &[0; 8]).unwrap();
+            assert_eq!(launch.with_options(options).is_ok(), fits, "{cluster:?}");
+        }
     }
 }

@@ -201,6 +201,10 @@ mod tests {
         let one = message(Opcode::CreateSpace);
         assert_eq!(check_batch(&one), Status::Ok);
         assert_eq!(check_batch(&[]), Status::BadLength);
+        // What is wrong with a message alone is reported in that message.
+        assert_eq!(check_batch(&[0; HEADER_BYTES]), Status::Ok);
+        let longest = vec![0; CONTROL_BYTES_MAX as usize];
+        assert_eq!(check_batch(&longest), Status::Ok);
         assert_eq!(check_batch(&one[..20]), Status::BadLength);
         let mut odd = one.clone();
         odd.extend([0; 8]);

@@ -123,4 +123,18 @@ mod tests {
         assert_eq!(signal.wait_until(deadline, || None::<()>), None);
         assert!(begun.elapsed() >= Duration::from_millis(3));
     }
+
+    #[test]
+    fn who_waits_is_woken_and_nobody_else() {
+        let signal = FenceSignal::default();
+        let woken = || {
+            signal.notify();
+            *signal.wakeups.lock()
+        };
+        assert_eq!(woken(), 0);
+        let waits = Registered::new(&signal.sleepers);
+        assert_eq!(woken(), 1);
+        drop(waits);
+        assert_eq!(woken(), 1);
+    }
 }

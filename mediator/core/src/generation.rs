@@ -204,14 +204,17 @@ mod tests {
             Arc::new(Bell::new().unwrap()),
             Arc::new(Bell::new().unwrap()),
         );
-        let stop = Arc::new(AtomicBool::new(false));
+        let stops = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
         generation.watch_bell(&early);
-        generation.watch_stop(&stop);
+        generation.watch_stop(&stops[0]);
+        generation.watch_stop(&stops[1]);
         assert!(!generation.ended() && !early.stopped());
         assert!(generation.lose(fault("first")));
         assert!(!generation.lose(fault("second")));
         generation.watch_bell(&late);
-        assert!(early.stopped() && late.stopped() && stop.load(Ordering::SeqCst));
+        generation.watch_stop(&stops[2]);
+        assert!(early.stopped() && late.stopped());
+        assert!(stops.iter().all(|stop| stop.load(Ordering::SeqCst)));
         early.sleep();
         assert_eq!(generation.fault(), Some(fault("first")));
     }

@@ -205,6 +205,8 @@ mod tests {
     #[test]
     fn loads_wait_for_their_session_and_for_all_others() {
         let loads = Arc::<Loads>::default();
+        let both = [LARGE, MOST - LARGE].map(|bytes| now(&loads, 1, bytes).unwrap());
+        drop(both);
         let first = now(&loads, 1, MOST).unwrap();
         assert_eq!(now(&loads, 1, LARGE).unwrap_err().status, Status::Busy);
         let middle = now(&loads, 2, BYTES_MAX - 2 * MOST + 1).unwrap();

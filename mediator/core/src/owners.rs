@@ -66,3 +66,22 @@ impl Counts {
         *count == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+    use std::sync::Arc;
+
+    #[test]
+    fn an_observer_hears_of_changes_and_of_nothing_else() {
+        let heard = Arc::<Mutex<Vec<_>>>::default();
+        let told = Arc::clone(&heard);
+        let owners = Owners::default();
+        owners.observe(Box::new(move |bits| told.lock().push(bits)));
+        for bits in [0, 1, 1, 3, 0] {
+            owners.set(bits);
+        }
+        assert_eq!(*heard.lock(), [1, 3, 0]);
+    }
+}

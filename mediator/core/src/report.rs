@@ -160,4 +160,19 @@ mod tests {
         assert_eq!((report.session, report.name.as_str()), (7, "vm7"));
         assert!(report.messages_by_name().is_empty() && report.packets_by_name().is_empty());
     }
+
+    #[test]
+    fn a_report_goes_on_from_that_of_an_earlier_session() {
+        let of = |session, name, count| {
+            let mut report = SessionReport::of(session, name);
+            report.statistics.faults = count;
+            report.messages[1] = count;
+            report.packets[1] = count;
+            report
+        };
+        let report = of(7, "vm7", 3).after(&of(6, "vm6", 1));
+        assert_eq!((report.session, report.name.as_str()), (7, "vm7"));
+        let counts = (report.messages[1], report.packets[1]);
+        assert_eq!((report.statistics.faults, counts), (4, (4, 4)));
+    }
 }

@@ -337,4 +337,25 @@ mod tests {
         assert_eq!((lost.allocations, lost.memory_limit_bytes), (0, 8));
         assert_eq!(lost.sleeps, u64::MAX);
     }
+
+    #[test]
+    fn what_crosses_between_gpus_is_counted_by_its_way() {
+        let counters = Counters::default();
+        let moved = |bytes, ns| Moved { bytes, ns };
+        for _ in 0..2 {
+            counters.cross(Crossed {
+                direct: moved(1, 20),
+                staged: moved(0, 0),
+            });
+        }
+        counters.cross(Crossed {
+            direct: moved(0, 0),
+            staged: moved(4, 50),
+        });
+        let counted = &counters.counted;
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let direct = (value(&counted.direct_bytes), value(&counted.direct_ns));
+        let staged = (value(&counted.staged_bytes), value(&counted.staged_ns));
+        assert_eq!((direct, staged), ((2, 40), (4, 50)));
+    }
 }

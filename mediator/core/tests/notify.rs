@@ -2,6 +2,7 @@
 
 mod rig;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -170,4 +171,8 @@ fn a_closed_session_watches_nothing() {
     assert_eq!(guest.notify(space, va, 1), Err((Status::DeviceLost, 0)));
     quiet(guest);
     assert_eq!(guest.client, Client::FIRST);
+    // Its thread has ended, and holds nothing any more.
+    let host = Arc::downgrade(&guest.host);
+    drop(rig);
+    assert!(host.upgrade().is_none());
 }

@@ -146,6 +146,22 @@ fn who_is_ahead_has_the_units_that_others_leave_until_they_have_no_work() {
 }
 
 #[test]
+fn work_that_did_not_have_the_processor_tells_nothing_of_its_width() {
+    let mut turns = turns(&Arbiter::new(4));
+    assert_eq!(turns.take(NOTHING, NEVER), Taken::AtOnce);
+    for (busy_ns, width) in [(5, 1), (4, 4)] {
+        let usage = Usage {
+            busy_ns,
+            elapsed_ns: 10,
+            wanted_ns: 10,
+        };
+        assert_eq!(turns.take(usage, NEVER), Taken::AtOnce);
+        assert_eq!(turns.width, width, "{busy_ns} ns");
+    }
+    assert_eq!(turns.device_ns(MUCH), 500_000_000, "of all four units");
+}
+
+#[test]
 fn many_consumers_take_turns_and_none_sleeps_for_ever() {
     let arbiter = Arbiter::new(2);
     thread::scope(|scope| {

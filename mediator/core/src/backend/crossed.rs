@@ -98,4 +98,16 @@ mod tests {
         );
         assert_eq!(Way::between(Place::Host, Place::Own), Ok(None));
     }
+
+    #[test]
+    fn what_copies_move_is_added_up_for_each_way() {
+        let moved = |bytes, ns| Moved { bytes, ns };
+        let mut crossed = Crossed::default();
+        crossed.add(Way::Direct, moved(1, 20));
+        crossed.add(Way::Direct, moved(2, 30));
+        crossed.add(Way::Staged, moved(4, u64::MAX));
+        crossed.add(Way::Staged, moved(8, 1));
+        assert_eq!(crossed.direct, moved(3, 50));
+        assert_eq!(crossed.staged, moved(12, u64::MAX));
+    }
 }

@@ -65,3 +65,21 @@ impl Pulse {
         let _ = self.observer.set(Box::new(observer));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn an_observer_hears_of_each_piece() {
+        let heard = Arc::<Mutex<Vec<_>>>::default();
+        let told = Arc::clone(&heard);
+        let pulse = Pulse::default();
+        pulse.observe(move |it| told.lock().push((it.begun, it.ended)));
+        pulse.begin();
+        pulse.begin();
+        pulse.end();
+        assert_eq!(*heard.lock(), [(1, 0), (2, 0), (2, 1)]);
+    }
+}

@@ -46,3 +46,22 @@ impl AddAssign for Usage {
         self.wanted_ns = self.wanted_ns.saturating_add(more.wanted_ns);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_starved_below_half_of_the_time_that_it_wanted() {
+        let is_starved = |busy_ns| {
+            let usage = Usage {
+                busy_ns,
+                elapsed_ns: 50,
+                wanted_ns: 100,
+            };
+            usage.is_starved()
+        };
+        assert!(is_starved(0) && is_starved(49));
+        assert!(!is_starved(50) && !is_starved(51));
+    }
+}

@@ -77,13 +77,25 @@ fn an_idle_session_returns_its_lease_after_a_moment() {
 }
 
 #[test]
+fn a_session_without_work_is_looked_at_when_its_moment_is_over() {
+    let (lease, _told) = lease();
+    lease.obey(LeaseOrder::Ask);
+    lease.obey(LeaseOrder::Grant(3));
+    lease.obey(LeaseOrder::Return(2 * SOON));
+    // Late enough for the slowest host.
+    let idle_since = Instant::now() + SOON;
+    lease.state.lock().idle_since = Some(idle_since);
+    assert_eq!(lease.look(), Some(idle_since + LINGER));
+}
+
+#[test]
 fn when_the_time_is_over_nothing_is_submitted_and_the_end_of_the_work_is_told() {
     let (lease, told) = lease();
     lease.obey(LeaseOrder::Ask);
     let (mut first, mut second) = (LeaseUser::new(&lease), LeaseUser::new(&lease));
-    assert!(!first.begin());
+    assert!(!first.begin() && !first.is_stopping(), "it has no work");
     lease.obey(LeaseOrder::Grant(3));
-    assert!(first.begin() && second.begin());
+    assert!(first.begin() && second.begin() && !first.is_stopping());
     lease.obey(LeaseOrder::Return(Duration::ZERO));
     assert!(lease.look().is_none());
     told.expect(&[LeaseReport::Returned(0), LeaseReport::Wanted]);
@@ -118,6 +130,41 @@ fn a_command_buffer_that_ends_is_not_waited_for() {
         told.expect(&[LeaseReport::Returned(3)]);
         // What counted for the last lease does not count for the next.
         lease.obey(LeaseOrder::Grant(3));
+    }
+}
+
+#[test]
+fn a_command_buffer_that_has_ended_does_not_count_for_another() {
+    let (lease, told) = lease();
+    lease.obey(LeaseOrder::Ask);
+    lease.obey(LeaseOrder::Grant(3));
+    let mut all = [(); 3].map(|()| LeaseUser::new(&lease));
+    assert!(all.iter_mut().all(LeaseUser::begin));
+    lease.obey(LeaseOrder::Return(Duration::ZERO));
+    assert!(lease.look().is_none());
+    told.expect(&[LeaseReport::Returned(0)]);
+    all[0].near_end();
+    all[0].end();
+    all[1].near_end();
+    // The device has not begun the last work of the third.
+    told.expect(&[]);
+    all[2].near_end();
+    told.expect(&[LeaseReport::Stopped(3)]);
+}
+
+#[test]
+fn work_that_outlasts_a_lease_is_told_of_again_in_the_next() {
+    let (lease, told) = lease();
+    lease.obey(LeaseOrder::Ask);
+    told.expect(&[LeaseReport::Returned(0)]);
+    let mut user = LeaseUser::new(&lease);
+    for number in 1..4 {
+        lease.obey(LeaseOrder::Grant(number));
+        assert!(user.begin());
+        lease.obey(LeaseOrder::Return(Duration::ZERO));
+        assert!(lease.look().is_none());
+        user.near_end();
+        told.expect(&[LeaseReport::Stopped(number)]);
     }
 }
 

@@ -156,6 +156,7 @@ fn messages_beyond_the_limit_wait_and_a_halt_ends_the_wait() {
     };
     let session = &Rig::with_quota(quota).guest.session;
     let waits = || session.activity().unwrap().statistics.request_waits;
+    assert_eq!(waits(), 0, "the first came in time");
     let mut batch = Batch::new();
     for _ in 0..10 {
         batch.push(Opcode::QueryDevice, &Empty {});
