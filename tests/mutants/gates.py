@@ -9,8 +9,8 @@ import re
 import tree_sitter
 import tree_sitter_rust
 
-# What a process of a build with gates reads: the number of the mutant that it has. It is read once.
-VARIABLE = "CAUSEWAY_MUTANT"
+import files
+
 # Ends up in the crate's lib.rs. Number 0 is no mutant; the state is one more than the number.
 MODULE = f"""
 pub(crate) mod mutant {{
@@ -24,7 +24,7 @@ pub(crate) mod mutant {{
     }}
     #[cold]
     fn read() -> u32 {{
-        let number = std::env::var("{VARIABLE}").ok().and_then(|text| text.parse().ok());
+        let number = std::env::var("{files.VARIABLE}").ok().and_then(|text| text.parse().ok());
         let state = number.unwrap_or(0u32) + 1;
         STATE.store(state, Relaxed);
         state
@@ -61,19 +61,15 @@ class Source:
         return self.bytes[node.start_byte : node.end_byte]
 
     def render(self, node):
-        parts, at = [], node.start_byte
-        for child in node.children:
-            parts += [self.bytes[at : child.start_byte], self.render(child)]
-            at = child.end_byte
-        inner = b"".join([*parts, self.bytes[at : node.end_byte]])
+        if node.type == "match_arm":
+            return self.arm(node)
+        inner = self.rest(node, None)
         if node.type in OPERATIONS:
             return self.operation(node, inner)
         if node.type == "unary_expression":
             return self.unary(node, inner)
         if node.type == "function_item":
             return self.function(node, inner)
-        if node.type == "match_arm":
-            return self.arm(node)
         return inner
 
     def at(self, genre, place):
@@ -171,21 +167,29 @@ def marked(number, code):
 
 def blamed(text, start, end):
     """Returns the numbers of the mutants in whose code the bytes from `start` to `end` are."""
-    data, found, last = text.encode(), set(), set()
+    data, found = text.encode(), set()
     for begin in re.finditer(rb"/\*<(\d+)\*/", data):
         finish = data.index(b"/*%s>*/" % begin[1], begin.end())
         if begin.start() < end and start < finish:
             found.add(int(begin[1]))
-        if begin.start() < start:
-            last = {int(begin[1])}
-    # The compiler may find the code behind `else` wrong instead of the changed code before it.
-    return found or in_arms(data, start, end) or last
-
-
-def in_arms(data, start, end):
-    """Returns the numbers of the mutants that delete an arm of the `match` that bytes are in: the
-    compiler complains of the value that has no arm any more."""
     node = PARSER.parse(data).root_node.descendant_for_byte_range(start, end)
+    return found or behind_else(data, node) or in_arms(data, node)
+
+
+def behind_else(data, node):
+    """Returns the number of the innermost gate that a node is behind the `else` of: the compiler
+    may find that code wrong, and not the changed code before it."""
+    while node:
+        gate_of = re.match(rb"if crate::mutant::on\((\d+)\)", data[node.start_byte :])
+        if node.type == "if_expression" and gate_of:
+            return {int(gate_of[1])}
+        node = node.parent
+    return set()
+
+
+def in_arms(data, node):
+    """Returns the numbers of the mutants that delete an arm of the `match` that a node is in: the
+    compiler complains of the value that has no arm any more."""
     while node and node.type != "match_expression":
         node = node.parent
     code = data[node.start_byte : node.end_byte] if node else b""

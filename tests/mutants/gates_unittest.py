@@ -1,8 +1,11 @@
 """Tests of gates.py: python3 -m unittest discover -s tests/mutants -p '*_unittest.py'"""
 
+import importlib.util
 import re
 import unittest
 
+if importlib.util.find_spec("tree_sitter_rust") is None:
+    raise unittest.SkipTest("no parser: pip install -r tests/mutants/requirements.txt")
 import gates
 
 
@@ -79,6 +82,8 @@ class Gates(unittest.TestCase):
         self.assertEqual(blamed("a  -"), {5})
         self.assertEqual(blamed("y"), {6}, "the value of the match")
         self.assertEqual(blamed("c }"), {6}, "an arm of it")
+        self.assertEqual(blamed("a + b }"), {5}, "what is behind its else")
+        self.assertEqual(blamed("fn f"), set())
 
 
 if __name__ == "__main__":

@@ -175,7 +175,7 @@ mod tests {
         [(); N].map(|()| account.charge(Resource::Objects, 1).unwrap())
     }
 
-    /// A recording, or memory, of a page of the host's.
+    /// A recording or memory that takes one page of host memory.
     struct Page;
 
     impl Recording for Page {

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
     use crate::parent::leases::Leases;
 
-    /// The number of regions of a guest's RAM. Of its VMM nothing else is wanted.
+    /// A guest whose RAM has this number of regions. A start asks its VMM for nothing else.
     struct Regions(usize);
 
     impl Host for Regions {

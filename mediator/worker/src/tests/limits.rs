@@ -174,7 +174,7 @@ fn a_worker_is_told_of_the_lender_once_and_only_if_its_session_has_a_weight_or_a
     let workers = puppet::workers();
     let heard = |puppet: &Puppet, kind| puppet.tell(Act::Heard, kind as u64).value;
     let lenders = |puppet: &Puppet| {
-        // What comes after this comes last.
+        // The interrupt is sent last: all earlier datagrams have arrived when it has.
         puppet.session.interrupt();
         let is_interrupted = || heard(puppet, Kind::Interrupt) == 1;
         eventually("the interrupt", is_interrupted);

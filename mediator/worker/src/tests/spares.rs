@@ -246,7 +246,7 @@ fn a_worker_that_died_while_it_waited_to_take_a_place_makes_room_for_another() {
     replace(&second);
     let next = workers.successor_id().expect("another");
     assert_eq!(partition(pid(next)), "1");
-    // The end of the session for which it does not wait is nothing to it.
+    // It waits for the other session, so the end of this one changes nothing.
     first.session.close();
     replace(&second);
     assert_eq!(second.pid(), pid(next));

@@ -49,7 +49,7 @@ impl Aperture {
         let Some(base) = base else { return };
         for range in fresh {
             if let Err(e) = pre_fault_memory(vcpu, base + range.start, range.end - range.start) {
-                if !is_of_the_moment(&e) {
+                if !is_temporary(&e) {
                     log::debug!("KVM cannot map memory ahead of the guest: {e}");
                     self.prefault.unsupported.store(true, Ordering::Relaxed);
                 }
@@ -59,13 +59,14 @@ impl Aperture {
     }
 }
 
-/// Returns whether the request may work next time: a signal came, slots are down, or a placement
-/// has gone again (`Documentation/virt/kvm/api.rst`, `KVM_PRE_FAULT_MEMORY`). Hosts that do not know
-/// the request answer in ways of their own.
-fn is_of_the_moment(error: &std::io::Error) -> bool {
+/// Returns whether the request may work next time: a signal came, slots are down, a placement has
+/// gone again, or the kernel lacked memory (`Documentation/virt/kvm/api.rst`,
+/// `KVM_PRE_FAULT_MEMORY`). A KVM that does not know the request says EINVAL, and KVMs that are not
+/// Linux's may say anything.
+fn is_temporary(error: &std::io::Error) -> bool {
     matches!(
         error.raw_os_error(),
-        Some(libc::EINTR | libc::EAGAIN | libc::ENOENT | libc::EFAULT)
+        Some(libc::EINTR | libc::EAGAIN | libc::ENOENT | libc::EFAULT | libc::ENOMEM)
     )
 }
 
@@ -120,16 +121,17 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_or_a_missing_slot_is_of_the_moment_and_an_unknown_request_is_not() {
-        let is_of_the_moment = |code| is_of_the_moment(&std::io::Error::from_raw_os_error(code));
-        assert!(is_of_the_moment(libc::EINTR) && is_of_the_moment(libc::ENOENT));
-        assert!(!is_of_the_moment(libc::EINVAL) && !is_of_the_moment(libc::EOPNOTSUPP));
+    fn a_signal_or_a_missing_slot_is_temporary_and_an_unknown_request_is_not() {
+        let is_temporary = |code| is_temporary(&std::io::Error::from_raw_os_error(code));
+        assert!(is_temporary(libc::EINTR) && is_temporary(libc::ENOENT));
+        assert!(!is_temporary(libc::EINVAL) && !is_temporary(libc::EOPNOTSUPP));
     }
 
     #[test]
     fn a_kvm_that_cannot_map_ahead_is_found_out_by_the_first_placement() {
         /// `KVM_CAP_PRE_FAULT_MEMORY` of linux/kvm.h.
         const CAPABILITY: std::ffi::c_ulong = 236;
+        const BYTES: u64 = 2 << 20;
         let kvm = match crate::kvm::open() {
             Ok(kvm) => kvm,
             Err(e) => return eprintln!("skipped: no KVM: {e}"),
@@ -138,13 +140,15 @@ mod tests {
         let vcpu = vm.create_vcpu(0).unwrap();
         let aperture = Aperture::new(64 << 20, Arc::new(Fake::default())).unwrap();
         aperture.relocate(Some(1 << 38)).unwrap();
-        let memory = SharedMemory::new("test", 4096, PageSize::Small).unwrap();
+        // Large memory goes to the start of the aperture, where a range begins at 0.
+        let memory = SharedMemory::new("test", BYTES, PageSize::Small).unwrap();
         let memory = Backing::from(Arc::new(memory));
-        aperture.place(&memory, 0, 4096, Access::Read).unwrap();
+        assert_eq!(aperture.place(&memory, 0, BYTES, Access::Read).unwrap(), 0);
         let apertures = Apertures(vec![Arc::new(aperture)]);
         apertures.prefault(&vcpu);
         let aperture = &apertures.0[0];
         assert!(aperture.state.lock().fresh.is_empty());
+        assert!(!aperture.prefault.pending.load(Ordering::Relaxed));
         // Where it can, it finds no slot here, which says nothing of the next time.
         let can = vm.check_extension_raw(CAPABILITY) > 0;
         assert_eq!(aperture.prefault.unsupported.load(Ordering::Relaxed), !can);

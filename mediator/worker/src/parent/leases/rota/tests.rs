@@ -501,7 +501,7 @@ fn a_time_to_return_that_is_a_little_earlier_is_not_told_again() {
     rota.told(2, LeaseReport::Wanted, now_ns);
     let within = Duration::from_nanos(LEAD_NS + now_ns);
     assert_eq!(rota.decide(now_ns).0, [(1, LeaseOrder::Return(within))]);
-    // It is as much further behind as the second has had.
+    // What it lacks more than the second is what the second has had.
     rota.told(3, LeaseReport::Wanted, now_ns);
     assert_eq!(rota.decide(now_ns).0, []);
 }
