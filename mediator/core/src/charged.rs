@@ -258,5 +258,13 @@ mod tests {
             let launch = Launch::new(&kernel, shape, &[0; 8]).unwrap();
             assert_eq!(launch.with_options(options).is_ok(), fits, "{cluster:?}");
         }
+        // The grid is no whole number of these, whatever the kernel could launch.
+        let options = LaunchOptions {
+            flags: 0,
+            cluster: [2, 1, 1],
+        };
+        let launch = Launch::new(&kernel, shape, &[0; 8]).unwrap();
+        let text = launch.with_options(options).unwrap_err().text;
+        assert!(text.starts_with("invalid clusters"), "{text}");
     }
 }

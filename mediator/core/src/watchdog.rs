@@ -322,6 +322,17 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_watches_ends_with_its_session() {
+        let (watchdog, generation) = watchdog(10);
+        let work = Arc::<PieceNumber>::default();
+        watchdog.watch(&work, &generation, "c").unwrap();
+        let shared = Arc::downgrade(&watchdog.shared);
+        assert_eq!(shared.strong_count(), 2, "the thread has it, too");
+        drop(watchdog);
+        assert_eq!(shared.strong_count(), 0);
+    }
+
+    #[test]
     fn a_piece_that_never_ends_loses_the_session_but_no_other() {
         let (watched, generation) = watchdog(10);
         let (other, neighbour) = watchdog(10);

@@ -25,6 +25,17 @@ fn behind() -> (Rig, u32, u64, causeway_memory::Mapping) {
     (rig, space, va, view)
 }
 
+fn fill(address: u64) -> packet::Fill {
+    packet::Fill {
+        header: header(packet::Opcode::Fill, 1),
+        destination: address,
+        length: 64,
+        pattern: 0,
+        width: 4,
+        ..packet::Fill::default()
+    }
+}
+
 /// Waits until the consumer has taken everything, and has gone to sleep after that.
 fn asleep(guest: &Guest, queue: &Queue) {
     eventually("the packets to be consumed", || {
@@ -264,18 +275,24 @@ fn a_session_is_not_busy_with_work_that_ended_with_its_space() {
     let guest = &rig.guest;
     let busy_ns = || guest.session.report().statistics.busy_ns;
     let mut queue = guest.command_buffer(space);
-    queue.submit(&[packet::Fill {
-        header: header(packet::Opcode::Fill, 1),
-        destination: va,
-        length: 64,
-        pattern: 0,
-        width: 4,
-        ..packet::Fill::default()
-    }
-    .as_bytes()]);
+    queue.submit(&[fill(va).as_bytes()]);
     eventually("the fill to begin", || busy_ns() != 0);
     guest.by_handle(Opcode::DestroySpace, space).unwrap();
     assert_eq!(busy_ns(), busy_ns());
+}
+
+#[test]
+fn a_session_stays_busy_with_work_that_did_not_end_with_its_space() {
+    let (rig, space, va, _view) = behind();
+    rig.backend.set_endless(true);
+    let guest = &rig.guest;
+    let busy_ns = || guest.session.report().statistics.busy_ns;
+    let mut queue = guest.command_buffer(space);
+    queue.submit(&[fill(va).as_bytes()]);
+    eventually("the fill to begin", || busy_ns() != 0);
+    guest.by_handle(Opcode::DestroySpace, space).unwrap();
+    let early = busy_ns();
+    eventually("time to count", || busy_ns() > early);
 }
 
 #[test]

@@ -110,6 +110,8 @@ fn work_waits_for_a_lease_that_is_returned_when_it_is_done() {
     leased.told.hears(&[LeaseReport::Returned(5)]);
     assert_eq!(leased.first_word(), 7);
     assert_eq!(guest.session.report().statistics.turn_waits, 1);
+    // A fence takes no time of the device, and needs no room.
+    assert_eq!(leased.rig.backend.looks_for_room(), 1);
 }
 
 #[test]
@@ -160,6 +162,67 @@ fn the_next_session_may_begin_when_the_last_work_of_this_one_has() {
     });
     leased.rig.backend.catch_up();
     assert_eq!(leased.first_word(), 3);
+}
+
+#[test]
+fn the_next_session_may_begin_though_the_ring_of_this_one_is_never_empty() {
+    let leased = Leased::new(true);
+    let backend = &leased.rig.backend;
+    let mut queue = leased.rig.guest.command_buffer(leased.space);
+    // While its queue has no room, the consumer does not look how far the device is.
+    backend.set_overfull(true);
+    let mut long = [0; 200 * packet::UNIT_BYTES];
+    long[..8].copy_from_slice(header(packet::Opcode::Nop, 200).as_bytes());
+    let acquire = fence(packet::Opcode::FenceAcquire, leased.va + 64, 1);
+    queue.submit(&[leased.fill(1).as_bytes(), &long, acquire.as_bytes()]);
+    leased.told.hears(&[LeaseReport::Wanted]);
+    leased.grant();
+    eventually("looks for room", || backend.looks_for_room() > 2);
+    leased.ask_back();
+    backend.set_near_end(true);
+    backend.set_overfull(false);
+    // It looks before the acquire, which waits until the device has done the work.
+    leased.told.hears(&[LeaseReport::Stopped(5)]);
+    backend.catch_up();
+    leased.told.hears(&[LeaseReport::Returned(5)]);
+}
+
+#[test]
+fn of_work_that_is_done_only_the_end_is_told() {
+    let leased = Leased::new(true);
+    let backend = &leased.rig.backend;
+    let mut queue = leased.rig.guest.command_buffer(leased.space);
+    backend.set_overfull(true);
+    backend.set_near_end(true);
+    queue.submit(&[leased.fill(1).as_bytes()]);
+    leased.told.hears(&[LeaseReport::Wanted]);
+    leased.grant();
+    eventually("looks for room", || backend.looks_for_room() > 2);
+    leased.ask_back();
+    backend.catch_up();
+    // Now the consumer looks at its queue.
+    backend.set_overfull(false);
+    leased.told.hears(&[LeaseReport::Returned(5)]);
+}
+
+#[test]
+fn a_lease_is_returned_soon_after_the_last_work_though_nothing_more_comes() {
+    let leased = Leased::new(true);
+    let guest = &leased.rig.guest;
+    let mut queue = guest.command_buffer(leased.space);
+    queue.submit(&[leased.fill(1).as_bytes()]);
+    leased.told.hears(&[LeaseReport::Wanted]);
+    leased.grant();
+    eventually("the work to be submitted", || {
+        queue.producer.consumed() == 1
+    });
+    // Long before the time is over.
+    let order = LeaseOrder::Return(3 * LONG);
+    guest.session.obey_lender(order);
+    // The consumer sleeps.
+    std::thread::sleep(Duration::from_millis(5));
+    leased.rig.backend.catch_up();
+    leased.told.hears(&[LeaseReport::Returned(5)]);
 }
 
 #[test]
@@ -237,9 +300,16 @@ fn who_needs_no_lease_may_be_far_ahead_of_the_device() {
     let space = rig.guest.space();
     let (va, _view) = rig.guest.buffer(space, PAGE);
     let mut queue = rig.guest.command_buffer(space);
-    queue.submit(&[release(va, 1).as_bytes()]);
+    let fill = packet::Fill {
+        header: header(packet::Opcode::Fill, 1),
+        destination: va + 64,
+        length: 64,
+        width: 4,
+        ..packet::Fill::default()
+    };
+    queue.submit(&[fill.as_bytes(), release(va, 1).as_bytes()]);
     eventually("the work to be submitted", || {
-        queue.producer.consumed() == 1
+        queue.producer.consumed() == 2
     });
     assert_eq!(rig.backend.looks_for_room(), 0);
     rig.backend.catch_up();

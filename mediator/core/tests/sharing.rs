@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use causeway_mediator::rights::Rights;
 use causeway_mediator::share::{Exchange, Importer, Offer, TokenBytes};
-use causeway_mediator::{Gpus, GuestSession, Peers};
+use causeway_mediator::{Gpus, GuestSession, Mediator, Peers, Quota};
+use causeway_mediator_testing::FakeBackend;
 use causeway_protocol::Access;
-
 use causeway_protocol::message::*;
+use parking_lot::Mutex;
 use rig::*;
 
 #[test]
@@ -88,26 +89,32 @@ fn an_import_cannot_be_a_command_buffer() {
     assert_eq!(refused.unwrap_err().0, Status::BadMemory);
 }
 
-/// An exchange without exports.
-struct Nobody;
+/// An exchange that hands out once what was published last, and tells who has imported it.
+#[derive(Default)]
+struct Once {
+    offer: Mutex<Option<Offer>>,
+    importer: Mutex<Option<Importer>>,
+}
 
-impl Exchange for Nobody {
-    fn publish(&self, _: u64, _: Offer) -> Result<TokenBytes, Status> {
-        Err(Status::BackEnd)
+impl Exchange for Once {
+    fn publish(&self, _: u64, offer: Offer) -> Result<TokenBytes, Status> {
+        *self.offer.lock() = Some(offer);
+        Ok([1; TOKEN_BYTES])
     }
 
     fn fetch(&self, _: &TokenBytes, _: Access, _: &Gpus) -> Result<Offer, Status> {
-        Err(Status::BadToken)
+        self.offer.lock().take().ok_or(Status::BadToken)
     }
 
-    fn register(&self, _: &TokenBytes, _: Importer) -> bool {
-        false
+    fn register(&self, _: &TokenBytes, importer: Importer) -> bool {
+        *self.importer.lock() = Some(importer);
+        true
     }
 
     fn forget(&self, _: &TokenBytes, _: u64) {}
 
     fn withdraw(&self, _: &TokenBytes, _: u64) -> bool {
-        false
+        true
     }
 
     fn rights(&self, _: u64) -> Rights {
@@ -125,7 +132,7 @@ fn a_revocation_of_an_earlier_import_leaves_a_later_one_of_the_same_handle() {
     let offset = importer.map_cpu(import.handle, 0, PAGE, READ).unwrap();
     let peers = Peers {
         host: Arc::clone(&importer.host) as _,
-        exchange: Arc::new(Nobody),
+        exchange: Arc::<Once>::default(),
     };
     // No import has this number.
     let revoke = |number| {
@@ -134,6 +141,43 @@ fn a_revocation_of_an_earlier_import_leaves_a_later_one_of_the_same_handle() {
     };
     assert!(revoke(u64::MAX));
     assert!(importer.host.map(offset).is_some(), "it was another import");
+}
+
+#[test]
+fn a_revocation_waits_for_what_uses_the_memory_and_tells_if_that_goes_on() {
+    let exchange = Arc::<Once>::default();
+    let gpus = Gpus::default();
+    let mediator = Mediator::with_exchange(FakeBackend::new(), Arc::clone(&exchange) as _, gpus);
+    let [owner, importer] = [(); 2].map(|()| Guest::open(&mediator, Quota::default()));
+    let peers = Peers {
+        host: Arc::clone(&importer.host) as _,
+        exchange: Arc::clone(&exchange) as _,
+    };
+    let imported = || {
+        let memory = owner.memory(MemoryKind::Host, PAGE);
+        let token = owner.export(memory, READ).unwrap();
+        let handle = importer.import(&token, READ).unwrap().handle;
+        importer.map_cpu(handle, 0, PAGE, READ).unwrap();
+        let import = exchange.importer.lock().take().unwrap().import;
+        (memory, handle, import)
+    };
+    let revoke = |handle, import, patience| {
+        let session = &importer.session;
+        session.revoke_import(&peers, handle, import, patience)
+    };
+    // The owner holds on to the same memory, as work of the importer would.
+    let (_, handle, import) = imported();
+    assert!(!revoke(handle, import, Duration::ZERO));
+    let (memory, handle, import) = imported();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| revoke(handle, import, Duration::from_secs(20)));
+        eventually("the end of the mapping", || {
+            importer.host.placements().is_empty()
+        });
+        std::thread::sleep(Duration::from_millis(2));
+        owner.free(memory).unwrap();
+        assert!(waits.join().unwrap());
+    });
 }
 
 /// Ways in which an export ends.

@@ -45,6 +45,7 @@ pub struct FakeBackend {
     load_bytes: AtomicU64,
     shares_time: AtomicBool,
     grace: Mutex<Duration>,
+    is_poisoned: AtomicBool,
     /// Memory with fabric handles, as long as somebody has it.
     fabric: Mutex<HashMap<FabricBytes, Weak<SharedMemory>>>,
     loss: OnceLock<LossObserver>,
@@ -92,6 +93,7 @@ impl FakeBackend {
             load_bytes: AtomicU64::new(0),
             shares_time: AtomicBool::new(false),
             grace: Mutex::default(),
+            is_poisoned: AtomicBool::new(false),
             fabric: Mutex::default(),
             loss: OnceLock::new(),
         })
@@ -152,6 +154,11 @@ impl FakeBackend {
         self.behind.set_overfull(is_overfull);
     }
 
+    /// Makes queues that run behind say at their end that their work may go on, or not.
+    pub fn set_endless(&self, is_endless: bool) {
+        self.behind.set_endless(is_endless);
+    }
+
     /// Returns how often consumers asked queues whether the device has enough work.
     pub fn looks_for_room(&self) -> u64 {
         self.behind.looks()
@@ -180,6 +187,11 @@ impl FakeBackend {
     /// Makes the back end ask for `grace` for the work of a client that is reset.
     pub fn set_grace(&self, grace: Duration) {
         *self.grace.lock() = grace;
+    }
+
+    /// Makes the back end say from now on that a fault has made its device unusable.
+    pub fn poison(&self) {
+        self.is_poisoned.store(true, Ordering::Relaxed);
     }
 
     /// Returns the number of loads and creations that wait in the back end.
@@ -382,6 +394,10 @@ impl Backend for FakeBackend {
 
     fn shares_time(&self) -> bool {
         self.shares_time.load(Ordering::Relaxed)
+    }
+
+    fn is_poisoned(&self) -> bool {
+        self.is_poisoned.load(Ordering::Relaxed)
     }
 
     fn observe_loss(&self, lost: LossObserver) {

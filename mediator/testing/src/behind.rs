@@ -17,6 +17,8 @@ pub(crate) struct Behind {
     wanted: AtomicBool,
     /// Whether queues say that the device has begun the last of their work.
     near_end: AtomicBool,
+    /// Whether queues say at their end that their work may go on.
+    is_endless: AtomicBool,
     /// Whether queues say that the device has enough work for those in a hurry.
     is_full: AtomicBool,
     /// Whether queues say that the device has enough work for all.
@@ -41,6 +43,10 @@ impl Behind {
 
     pub fn set_overfull(&self, is_overfull: bool) {
         self.is_overfull.store(is_overfull, Ordering::Release);
+    }
+
+    pub fn set_endless(&self, is_endless: bool) {
+        self.is_endless.store(is_endless, Ordering::Release);
     }
 
     pub fn looks(&self) -> u64 {
@@ -128,6 +134,10 @@ impl Backlog {
 
     pub fn is_near_end(&self) -> bool {
         self.behind.near_end.load(Ordering::Acquire)
+    }
+
+    pub fn is_endless(&self) -> bool {
+        self.behind.is_endless.load(Ordering::Acquire)
     }
 
     pub fn progress(&self) -> Result<Progress, Fault> {

@@ -40,6 +40,10 @@ impl Queue for FakeQueue {
         self.backlog.finish()
     }
 
+    fn close(&mut self) -> bool {
+        !self.backlog.is_endless()
+    }
+
     fn has_room(&mut self, is_hurried: bool) -> Result<bool, Fault> {
         Ok(self.backlog.has_room(is_hurried))
     }

@@ -105,3 +105,55 @@ pub trait Kernel: Send + Sync + Any {
     /// Returns `self` as [`Any`], so that the back end can downcast it to its own type.
     fn as_any(&self) -> &dyn Any;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that says no more than it must.
+    struct Plain;
+
+    impl Kernel for Plain {
+        fn parameters(&self) -> &[Parameter] {
+            &[]
+        }
+
+        fn parameter_bytes(&self) -> u32 {
+            0
+        }
+
+        fn block_threads_max(&self) -> u32 {
+            512
+        }
+
+        fn shared_bytes(&self) -> u32 {
+            0
+        }
+
+        fn dynamic_shared_bytes_max(&self) -> u32 {
+            0
+        }
+
+        fn as_any(&self) -> &dyn Any {
+            self
+        }
+    }
+
+    #[test]
+    fn what_a_kernel_does_not_say_is_what_suits_most() {
+        let shape = LaunchShape {
+            shared_bytes: 0,
+            grid: [4, 1, 1],
+            block: [1; 3],
+        };
+        assert!(!Plain.prints());
+        assert_eq!(Plain.check_shape(&shape), Ok(()));
+        for (cluster, fits) in [([0; 3], true), ([1; 3], true), ([2, 1, 1], false)] {
+            let options = LaunchOptions { flags: 0, cluster };
+            let checked = Plain.check_options(&shape, &options);
+            assert_eq!(checked.is_ok(), fits, "{cluster:?}");
+        }
+        // The session is charged for nothing that the device has.
+        assert_eq!(Plain.launch_bytes(&shape, &LaunchOptions::PLAIN), 0);
+    }
+}

@@ -106,3 +106,40 @@ pub trait Queue: Send {
         Crossed::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A queue that says no more than it must.
+    struct Plain;
+
+    impl Queue for Plain {
+        fn submit(&mut self, _: Work<'_>) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn flush(&mut self) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn poll(&mut self) -> Result<Progress, Fault> {
+            Ok(Progress::Idle)
+        }
+
+        fn finish(&mut self) -> Result<(), Fault> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_queue_does_not_say_is_what_suits_most() {
+        let mut plain = Plain;
+        // Its work may run after its submission, and ends with it.
+        assert!(plain.runs_behind() && plain.close());
+        // It takes any amount of work, and tells of its end only when all is done.
+        assert_eq!(plain.has_room(false), Ok(true));
+        assert_eq!(plain.has_room(true), Ok(true));
+        assert_eq!(plain.is_near_end(), Ok(false));
+    }
+}

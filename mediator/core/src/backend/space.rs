@@ -179,3 +179,73 @@ fn no_arrays() -> BackendError {
 /// What the CUDA driver answers when it is asked to describe a tensor: a `CUresult`, and the
 /// description, which is valid if the result is 0.
 pub type TensorMapAnswer = (u32, [u8; TENSOR_MAP_BYTES]);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Element, ElementFormat};
+
+    /// A space that says no more than it must, and that has a word at one address.
+    struct Plain;
+
+    const ADDRESS: u64 = 0x1000;
+    const WORD: u64 = 7;
+
+    fn nothing<T>() -> Result<T, BackendError> {
+        Err(BackendError::new(Status::Unsupported, "there is none"))
+    }
+
+    impl Space for Plain {
+        fn map(
+            &self,
+            _: Option<u64>,
+            _: &Arc<dyn Memory>,
+            _: u64,
+            _: u64,
+            _: Access,
+        ) -> Result<u64, BackendError> {
+            nothing()
+        }
+
+        fn unmap(&self, _: u64) -> Result<(), BackendError> {
+            nothing()
+        }
+
+        fn set_access(&self, _: u64, _: Access) -> Result<(), BackendError> {
+            nothing()
+        }
+
+        fn load_module(
+            &self,
+            _: &[u8],
+            _: &mut Reservation,
+        ) -> Result<Arc<dyn Module>, ModuleError> {
+            Err(ModuleError::new(0, "there is none"))
+        }
+
+        fn create_queue(&self, _: i32) -> Result<Box<dyn Queue>, BackendError> {
+            nothing()
+        }
+
+        fn record(&self, _: &[Recorded]) -> Result<Arc<dyn Recording>, BackendError> {
+            nothing()
+        }
+
+        fn load_u64(&self, va: u64) -> Option<u64> {
+            (va == ADDRESS).then_some(WORD)
+        }
+    }
+
+    #[test]
+    fn what_a_space_does_not_say_is_what_suits_most() {
+        // Its fences are those that the CPU reaches.
+        assert_eq!(Plain.fetch_u64(ADDRESS, &|| false), Some(WORD));
+        assert_eq!(Plain.fetch_u64(2 * ADDRESS, &|| false), None);
+        let element = Element {
+            format: ElementFormat::Unsigned16,
+            channels: 2,
+        };
+        let shape = ArrayShape::new([8, 4, 0], element, 0).unwrap();
+        assert_eq!(Plain.array_bytes(&shape), 8 * 4 * 4, "without gaps");
+    }
+}

@@ -508,7 +508,52 @@ impl fmt::Display for Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::{ArrayShape, Element, ElementFormat};
     use causeway_protocol::packet::RectSide;
+    use std::any::Any;
+
+    /// An array without content.
+    struct Plane(ArrayShape);
+
+    impl Array for Plane {
+        fn shape(&self) -> &ArrayShape {
+            &self.0
+        }
+
+        fn memory_bytes(&self) -> u64 {
+            self.0.bytes()
+        }
+
+        fn as_any(&self) -> &dyn Any {
+            self
+        }
+    }
+
+    #[test]
+    fn a_copy_of_an_array_accesses_memory_from_its_first_row_to_its_last() {
+        let element = Element {
+            format: ElementFormat::Unsigned8,
+            channels: 4,
+        };
+        let shape = ArrayShape::new([16, 8, 0], element, 0).unwrap();
+        let array: Arc<dyn Array> = Arc::new(Plane(shape));
+        let part = ArrayBox {
+            memory: RectSide {
+                address: 0x1000,
+                pitch: 64,
+                rows: 3,
+            },
+            origin: [4, 5, 0],
+            width: 16,
+            height: 3,
+            depth: 1,
+        };
+        for is_into_array in [false, true] {
+            let copy = ArrayCopy::new(&array, part, is_into_array).unwrap();
+            assert_eq!(copy.memory(), (0x1000, 2 * 64 + 16));
+            assert_eq!(copy.is_into_array(), is_into_array);
+        }
+    }
 
     #[test]
     fn a_copy_reads_its_source_and_other_work_reads_nothing() {

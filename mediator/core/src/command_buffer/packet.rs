@@ -331,6 +331,7 @@ mod tests {
             reserved: [0; 4],
         };
         assert!(decode(copy(0x1000, 0x2000, 0x1000).as_bytes(), 1).is_ok());
+        assert!(decode(copy(0x3000, 0x2000, 0x1000).as_bytes(), 1).is_ok());
         assert_eq!(refused(copy(0x1000, 0x2000, 0)), Status::BadRange);
         assert_eq!(refused(copy(0x1000, 0x2000, 0x1001)), Status::BadRange);
         assert_eq!(refused(copy(0x2000, 0x2000, 1)), Status::BadRange);
@@ -530,6 +531,7 @@ mod tests {
         let work = Packet::Memory(MemoryWork::CopyRect(copy.shape));
         let decoded = decode(copy.as_bytes(), 1).unwrap().unwrap();
         assert_eq!((decoded.packet, work.moved_bytes()), (work, 512));
+        assert!(work.may_take_long());
         let written = MemoryWork::CopyRect(copy.shape).written();
         assert_eq!(written, (0x1000, 15 * 64 + 32));
         let beside = copied_rows(0x1000, 0x1020, (32, 8, 2));

@@ -1,11 +1,13 @@
 //! What others own is not there.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use causeway_mediator::Quota;
 use causeway_mediator_testing::FakeBackend;
 use causeway_protocol::message::*;
+use parking_lot::Mutex;
 use zerocopy::IntoBytes;
 
 use crate::rig::*;
@@ -135,4 +137,22 @@ fn quotas_are_the_sessions_and_come_back_with_a_reset() {
     refused(modest.allocate(MemoryKind::Host, PAGE), Status::QuotaBytes);
     greedy.reset();
     modest.memory(MemoryKind::Host, 4 * PAGE);
+}
+
+#[test]
+fn an_observer_hears_which_clients_own_something() {
+    let rig = Rig::new();
+    let heard = Arc::<Mutex<Vec<_>>>::default();
+    let told = Arc::clone(&heard);
+    let tell = move |owners: u64| told.lock().push(owners);
+    rig.guest.session.observe_owners(tell);
+    let (one, other) = (rig.guest.beside(1), rig.guest.beside(2));
+    let first = one.space();
+    one.space();
+    other.space();
+    one.by_handle(Opcode::DestroySpace, first).unwrap();
+    one.reset();
+    other.reset();
+    let [one, other] = [one, other].map(|guest| guest.client.bit());
+    assert_eq!(*heard.lock(), [one, one | other, other, 0]);
 }

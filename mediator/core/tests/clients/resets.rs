@@ -225,3 +225,29 @@ fn a_lost_session_begins_anew_when_the_last_has_given_up() {
 fn bad_lost(guest: &Guest) {
     assert_eq!(guest.try_space(), Err((Status::DeviceLost, 0)));
 }
+
+#[test]
+fn a_reset_that_poisons_the_device_loses_it_for_all_other_clients_once() {
+    let rig = Rig::new();
+    let (one, other) = (rig.guest.beside(1), rig.guest.beside(2));
+    let begin = |guest: &Guest| {
+        guest.hello();
+        guest.space();
+    };
+    begin(&one);
+    begin(&other);
+    one.reset();
+    assert_eq!(one.session.status_bits(), status::READY, "nothing is wrong");
+    begin(&one);
+    rig.backend.poison();
+    one.reset();
+    bad_lost(&other);
+    assert_eq!(other.fault().0, Some(Status::DeviceLost));
+    other.reset();
+    assert_eq!(one.session.status_bits(), status::READY);
+    // They have all heard of it.
+    begin(&one);
+    begin(&other);
+    one.reset();
+    assert_eq!(one.session.status_bits(), status::READY);
+}

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use causeway_protocol::message::*;
+use causeway_protocol::packet;
 use causeway_protocol::registers::status;
 use causeway_protocol::ring::FAULT_POSITION;
 use zerocopy::IntoBytes;
@@ -165,6 +166,19 @@ fn a_fault_in_work_ends_the_session_and_no_other() {
         .command_buffer(space)
         .submit(&[release(va, 1).as_bytes()]);
     guest.wait(space, va, 1, LONG).unwrap();
+}
+
+#[test]
+fn a_fence_acquire_that_cannot_read_its_fence_ends_the_session() {
+    let rig = Rig::new();
+    let guest = &rig.guest;
+    let mut queue = guest.command_buffer(guest.space());
+    let acquire = fence(packet::Opcode::FenceAcquire, 0xdead_0000, 1);
+    queue.submit(&[acquire.as_bytes()]);
+    assert_eq!(queue.wait_for_fault(), Some(Status::MemoryFault));
+    eventually("the loss", || guest.session.status_bits() == status::LOST);
+    let (_, text) = guest.fault();
+    assert!(text.contains("0xdead0000"), "{text}");
 }
 
 #[test]

@@ -1,12 +1,15 @@
 //! Turns on a device whose time the mediator shares out.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use causeway_mediator::{GuestSession, LimitChange};
+use causeway_protocol::packet;
 use zerocopy::IntoBytes;
 
 use crate::rig::*;
-use crate::{LONG, store, with_store};
+use crate::{LONG, launch_endless, store, with_store};
 
 #[test]
 fn a_session_that_has_used_its_share_waits_before_the_next_kernel() {
@@ -39,4 +42,27 @@ fn a_session_that_has_used_its_share_waits_before_the_next_kernel() {
     assert_eq!(launches(), 1, "it waits");
     cap(None);
     eventually("the second kernel", || launches() == 2);
+}
+
+#[test]
+fn what_a_command_buffer_used_of_the_device_counts_though_a_reset_ends_it() {
+    let rig = Rig::new();
+    let piece_ns = 1_000_000;
+    rig.backend.set_piece_ns(piece_ns);
+    let running = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&running);
+    rig.backend.define("endless", 0, move |launch| {
+        flag.store(true, Ordering::Release);
+        while !launch.stopped() {
+            std::thread::yield_now();
+        }
+        Ok(())
+    });
+    let mut queue = launch_endless(&rig, rig.guest.space());
+    // With another packet behind the kernel, the consumer does not come to rest after it.
+    queue.submit(&[header(packet::Opcode::Nop, 1).as_bytes()]);
+    eventually("the kernel", || running.load(Ordering::Acquire));
+    rig.guest.session.reset();
+    let used_ns = rig.guest.session.report().statistics.device_ns;
+    assert_eq!(used_ns, piece_ns);
 }

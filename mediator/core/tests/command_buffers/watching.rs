@@ -1,9 +1,11 @@
 //! What watchers see of command buffers.
 
-use causeway_mediator::{Activity, GuestSession};
+use causeway_mediator::{Activity, Bursts, GuestSession};
 use causeway_protocol::message::*;
 use causeway_protocol::packet::{CopyRange, Fill, Opcode};
 use causeway_protocol::ring::{CONSUMER, Positions};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
@@ -82,4 +84,38 @@ fn launches_and_bytes_are_counted_and_a_loss_is_seen() {
     guest.session.reset();
     assert!(!activity().lost && activity().statistics.launches >= 2);
     assert_eq!(activity().statistics.memory_used_bytes, 0);
+}
+
+#[test]
+fn all_rings_of_a_session_count() {
+    let rig = Rig::new();
+    let space = rig.guest.space();
+    let units = || rig.guest.session.activity().unwrap().statistics.queue_units;
+    let _first = rig.guest.command_buffer(space);
+    let one = units();
+    let _second = rig.guest.command_buffer(space);
+    assert_eq!(units(), 2 * one);
+}
+
+#[test]
+fn an_observer_hears_when_a_command_buffer_begins_and_ends_work() {
+    let rig = Rig::new();
+    let guest = &rig.guest;
+    let heard = Arc::<Mutex<Vec<_>>>::default();
+    let told = Arc::clone(&heard);
+    let tell = move |it: Bursts| told.lock().push((it.under_way, it.begun));
+    guest.session.observe_work(tell, |_| {});
+    let space = guest.space();
+    let (address, _view) = guest.buffer(space, PAGE);
+    let mut queue = guest.command_buffer(space);
+    let fill = Fill {
+        header: header(Opcode::Fill, 1),
+        destination: address,
+        length: 64,
+        width: 1,
+        ..Fill::default()
+    };
+    queue.submit(&[fill.as_bytes()]);
+    eventually("the end of the fill", || heard.lock().len() >= 2);
+    assert_eq!(*heard.lock(), [(1, 1), (0, 1)]);
 }

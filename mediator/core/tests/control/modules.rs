@@ -1,9 +1,10 @@
 //! Modules and their functions.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::{GuestSession, Quota};
-use causeway_mediator_testing::{Batch, ask};
+use causeway_mediator::{GuestSession, Mediator, Quota};
+use causeway_mediator_testing::{Batch, FakeBackend, FakeHost, ask};
 use causeway_protocol::message::*;
 
 use crate::rig::*;
@@ -130,6 +131,30 @@ fn images_of_modules_count_until_they_are_unloaded() {
         let refused = guest.load_module(space, "nonsense nnnnn", 0).unwrap_err();
         assert_eq!(refused.0, Status::BadModule);
     }
+}
+
+#[test]
+fn the_largest_image_is_only_a_matter_of_quota_and_a_larger_one_is_none() {
+    let mediator = Mediator::new(FakeBackend::new());
+    let host = FakeHost::new(MODULE_BYTES_MAX + PAGE, PAGE).unwrap();
+    let quota = Quota {
+        module_bytes: MODULE_BYTES_MAX - 1,
+        ..Quota::default()
+    };
+    let session = mediator.open(Arc::clone(&host) as _, quota, "test");
+    let guest = Guest::new(host, session);
+    let space = guest.space();
+    let refusal = |image_bytes| {
+        let request = LoadModule {
+            space,
+            image_bytes,
+            ..LoadModule::default()
+        };
+        let loaded = ask::<_, LoadModuleReply>(&guest.session, Opcode::LoadModule, &request);
+        loaded.unwrap_err().0
+    };
+    assert_eq!(refusal(MODULE_BYTES_MAX), Status::QuotaBytes);
+    assert_eq!(refusal(MODULE_BYTES_MAX + 1), Status::BadRange);
 }
 
 #[test]

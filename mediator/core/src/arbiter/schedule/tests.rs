@@ -143,6 +143,8 @@ fn who_was_idle_goes_on_at_once_but_makes_up_for_little() {
     let [greedy, light] = [(); 2].map(|()| schedule.join(compute(100)));
     run(&mut schedule, &[(greedy, MS, 1)], 1000 * MS);
     let asked = schedule.ask(light, 1);
+    let behind = schedule.clock - schedule.members[&light].taken;
+    assert_eq!(behind, virtual_time(CREDIT_NS, 100), "what it makes up for");
     assert_eq!(schedule.begin(asked, false, 1000 * MS), Begin::Now);
     schedule.end(asked, 0);
     let had = run(&mut schedule, &[(greedy, MS, 1), (light, MS, 1)], 100 * MS);
