@@ -34,6 +34,14 @@ pub struct Taken {
 causeway_memory::debug_fields!(Taken {});
 
 impl Taken {
+    /// Memory that work under way may still use.
+    #[cfg(test)]
+    pub(crate) fn of(memory: &Arc<dyn Memory>) -> Self {
+        let memory = Arc::downgrade(memory);
+        let generation = Generation::new(Arc::default(), Arc::default());
+        Self { memory, generation }
+    }
+
     /// Waits until no work uses the memory any more, or until `deadline`. Returns whether no work
     /// does.
     pub fn is_let_go_by(&self, deadline: Instant) -> bool {

@@ -265,3 +265,6 @@ impl Exchange for Exports {
         rights.rights()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -588,6 +588,13 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_says_its_kind_and_what_happened() {
+        let fault = Fault::new(Status::BackEnd, "address 0x10").with_cuda_result(700);
+        let kind = Status::BackEnd.text();
+        assert_eq!(fault.to_string(), format!("{kind}: address 0x10"));
+    }
+
+    #[test]
     fn a_launch_is_cooperative_if_its_flag_says_so() {
         let with = |flags| LaunchOptions {
             flags,

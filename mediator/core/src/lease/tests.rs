@@ -89,6 +89,18 @@ fn a_session_without_work_is_looked_at_when_its_moment_is_over() {
 }
 
 #[test]
+fn a_session_without_work_returns_its_lease_at_the_end_of_its_time() {
+    let (lease, told) = lease();
+    lease.obey(LeaseOrder::Ask);
+    lease.obey(LeaseOrder::Grant(3));
+    lease.obey(LeaseOrder::Return(Duration::ZERO));
+    // Its moment is not over on the slowest host, either.
+    lease.state.lock().idle_since = Some(Instant::now() + SOON);
+    assert!(lease.look().is_none());
+    told.expect(&[LeaseReport::Returned(0), LeaseReport::Returned(3)]);
+}
+
+#[test]
 fn when_the_time_is_over_nothing_is_submitted_and_the_end_of_the_work_is_told() {
     let (lease, told) = lease();
     lease.obey(LeaseOrder::Ask);

@@ -43,6 +43,17 @@ fn a_kernel_that_does_not_end_holds_up_neither_control_nor_the_end() {
 }
 
 #[test]
+fn a_session_that_is_dropped_ends_what_it_has() {
+    let rig = Rig::new();
+    let running = define_endless(&rig);
+    let space = rig.guest.space();
+    let queue = launch_endless(&rig, space);
+    eventually("the kernel", || running.load(Ordering::Acquire));
+    drop((queue, rig.guest));
+    assert_eq!(rig.backend.live(), NOTHING);
+}
+
+#[test]
 fn the_end_of_a_space_is_no_fault_of_the_kernel_that_it_stops() {
     let rig = Rig::new();
     let running = define_endless(&rig);

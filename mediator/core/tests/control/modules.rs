@@ -207,6 +207,40 @@ fn what_a_module_reserved_is_corrected_to_what_it_takes() {
     assert_eq!(rig.backend.live().modules, 2);
 }
 
+#[test]
+fn an_image_that_the_guest_does_not_have_is_charged_to_nobody() {
+    let quota = Quota {
+        module_bytes: 100,
+        ..Quota::default()
+    };
+    let rig = Rig::with_quota(quota);
+    let request = LoadModule {
+        space: rig.guest.space(),
+        image_address: RAM_BYTES - 8,
+        image_bytes: 200,
+        ..LoadModule::default()
+    };
+    let refused = rig
+        .guest
+        .ask::<_, LoadModuleReply>(Opcode::LoadModule, &request);
+    assert_eq!(refused.unwrap_err().0, Status::BadRange);
+}
+
+#[test]
+fn the_end_of_a_space_ends_nothing_of_another() {
+    let rig = Rig::new();
+    rig.backend.define("add", 0, |_| Ok(()));
+    let guest = &rig.guest;
+    let (space, other) = (guest.space(), guest.space());
+    let module = guest.load_module(other, "kernel add", 0).unwrap();
+    let queue = guest.command_buffer(other);
+    guest.by_handle(Opcode::DestroySpace, space).unwrap();
+    assert!(guest.kernel(module, "add").is_ok());
+    guest
+        .by_handle(Opcode::DestroyCommandBuffer, queue.handle)
+        .unwrap();
+}
+
 /// Begins to load a module in `space`, ends what `end` ends while the back end loads, and returns
 /// how the load ended.
 fn load_while(rig: &Rig, space: u32, end: impl FnOnce()) -> Result<u32, Refused> {

@@ -79,14 +79,22 @@ fn textures_are_made_of_what_they_say() {
         of_array(space, writable, TextureSource::Array),
         surface,
         linear,
+        CreateTexture {
+            width: 4 << 28,
+            ..linear
+        },
         rows(space, 0x1000),
+        CreateTexture {
+            address_modes: [1, 2, 3],
+            ..rows(space, 0x1000)
+        },
     ] {
         objects.push(create_texture(guest, &request).unwrap().object);
     }
     objects.sort_unstable();
     objects.dedup();
-    assert_eq!(objects.len(), 5, "each has a number of its own");
-    assert_eq!(rig.backend.live().textures, 5);
+    assert_eq!(objects.len(), 7, "each has a number of its own");
+    assert_eq!(rig.backend.live().textures, 7);
     let rows = rows(space, 0x1000);
     for wrong in [
         of_array(space, plain, TextureSource::Surface),
@@ -122,6 +130,10 @@ fn textures_are_made_of_what_they_say() {
             address: u64::MAX - 3,
             ..rows
         },
+        CreateTexture {
+            address: u64::MAX - 99,
+            ..rows
+        },
         CreateTexture { width: 17, ..rows },
         CreateTexture { width: 0, ..rows },
         CreateTexture {
@@ -134,6 +146,7 @@ fn textures_are_made_of_what_they_say() {
             ..rows
         },
         CreateTexture { pitch: 66, ..rows },
+        CreateTexture { pitch: 60, ..rows },
         CreateTexture {
             pitch: 1 << 32,
             ..rows

@@ -319,6 +319,16 @@ mod tests {
     }
 
     #[test]
+    fn workers_that_have_ended_are_forgotten() {
+        let overdue = Arc::new(Overdue::default());
+        for _ in 0..4 {
+            let worker: Arc<dyn Watched> = Arc::new(Idle);
+            overdue.watch(&worker).unwrap();
+        }
+        assert_eq!(overdue.state.lock().workers.len(), 1, "the last one");
+    }
+
+    #[test]
     fn one_thread_looks_at_workers_and_none_without_them() {
         let overdue = Arc::new(Overdue::default());
         overdue.heed().unwrap();
