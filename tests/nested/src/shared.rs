@@ -1,7 +1,8 @@
-//! The machine that the tests of a process share.
+//! The machines that the tests of a process share.
 
+use std::num::NonZeroUsize;
 use std::ops::Deref;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::contents::{Contents, ContentsError};
@@ -10,12 +11,37 @@ use crate::requirements::Requirements;
 
 /// If it is set, a test that cannot have a machine fails instead of being skipped.
 const REQUIRE_VARIABLE: &str = "CAUSEWAY_REQUIRE_NESTED";
+/// How many machines there may be at a time, in place of one. Each takes up to 7 GiB and more than
+/// one processor.
+const MACHINES_VARIABLE: &str = "CAUSEWAY_NESTED_MACHINES";
 
-static MACHINE: Mutex<Option<(Shape, Machine)>> = Mutex::new(None);
+static POOL: Pool = Pool {
+    state: Mutex::new(State {
+        idle: Vec::new(),
+        lent: 0,
+    }),
+    changed: Condvar::new(),
+};
 
-/// The machine, for one test at a time. Its end prints what the test took.
+/// A machine and the shape that it was booted with.
+type Booted = (Shape, Machine);
+
+struct Pool {
+    state: Mutex<State>,
+    /// A lease has ended.
+    changed: Condvar,
+}
+
+struct State {
+    /// Machines that no test has.
+    idle: Vec<Booted>,
+    /// Leases, each of which has a machine or is about to boot one.
+    lent: usize,
+}
+
+/// A machine, for one test at a time. Its end prints what the test took.
 pub struct Lease {
-    machine: MutexGuard<'static, Option<(Shape, Machine)>>,
+    booted: Option<Booted>,
     test: String,
     begun: Instant,
     processor_time: Duration,
@@ -33,15 +59,16 @@ pub fn is_required() -> bool {
     std::env::var_os(REQUIRE_VARIABLE).is_some()
 }
 
-/// Lends the shared machine, which is booted if there is none, or none of this shape, or if it has
-/// ended. `contents` says what is in it; it must be the same for all tests of a process.
+/// Lends a machine of a shape, once there is one that no other test has. It is booted if there is
+/// none of this shape, or if it has ended. `contents` says what is in it; it must be the same for
+/// all tests of a process and shape.
 ///
 /// Nothing is lent, and the reason is printed with the name of the test, where the host lacks what
 /// a machine needs.
 ///
 /// # Panics
 /// If the machine does not boot, or if the host lacks something and `CAUSEWAY_REQUIRE_NESTED` is
-/// set.
+/// set, or if `CAUSEWAY_NESTED_MACHINES` is not a number of machines.
 #[track_caller]
 pub fn shared(
     test: &str,
@@ -56,45 +83,93 @@ pub fn shared(
             return None;
         }
     };
-    let mut machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    let usable = |(of, machine): &mut (Shape, Machine)| of == shape && machine.is_up();
-    if machine.as_mut().is_none_or(|machine| !usable(machine)) {
-        // The old one first: the host may not have memory for two.
-        *machine = None;
-        let booted = contents()
-            .map_err(Into::into)
-            .and_then(|contents| Machine::boot(&requirements, shape, &contents));
-        match booted {
-            Ok(booted) => {
-                eprintln!(
-                    "booted an emulated machine in {:.1} s ({})",
-                    booted.boot_time.as_secs_f64(),
-                    requirements.emulator_version()
-                );
-                *machine = Some((shape.clone(), booted));
-            }
-            Err(error) => {
-                let source = std::error::Error::source(&error).map(ToString::to_string);
-                panic!("{error}: {}", source.unwrap_or_default());
-            }
-        }
-    }
-    let processor_time = machine
-        .as_ref()
-        .map(|(_, machine)| machine.processor_time());
-    Some(Lease {
-        machine,
+    let mut lease = Lease {
+        booted: POOL.take(shape, machines()),
         test: test.to_owned(),
         begun: Instant::now(),
-        processor_time: processor_time.unwrap_or_default(),
-    })
+        processor_time: Duration::ZERO,
+    };
+    if lease.booted.is_none() {
+        let machine = boot(&requirements, shape, contents);
+        lease.booted = Some((shape.clone(), machine));
+        lease.begun = Instant::now();
+    }
+    lease.processor_time = lease.processor_time();
+    Some(lease)
+}
+
+/// Returns how many machines there may be at a time.
+fn machines() -> NonZeroUsize {
+    let Some(wanted) = std::env::var_os(MACHINES_VARIABLE) else {
+        return NonZeroUsize::MIN;
+    };
+    let number = wanted.to_str().and_then(|wanted| wanted.parse().ok());
+    number.unwrap_or_else(|| panic!("{MACHINES_VARIABLE} must be a number from 1: {wanted:?}"))
+}
+
+fn boot(
+    requirements: &Requirements,
+    shape: &Shape,
+    contents: impl FnOnce() -> Result<Contents, ContentsError>,
+) -> Machine {
+    let booted = contents()
+        .map_err(Into::into)
+        .and_then(|contents| Machine::boot(requirements, shape, &contents));
+    match booted {
+        Ok(machine) => {
+            eprintln!(
+                "booted an emulated machine in {:.1} s ({})",
+                machine.boot_time.as_secs_f64(),
+                requirements.emulator_version()
+            );
+            machine
+        }
+        Err(error) => {
+            let source = std::error::Error::source(&error).map(ToString::to_string);
+            panic!("{error}: {}", source.unwrap_or_default());
+        }
+    }
+}
+
+impl Pool {
+    /// Waits until one of at most `most` machines is to be had, and takes one of this shape if
+    /// there is one. Where there is none, the caller has to boot one; machines of other shapes end
+    /// if they are too many with it.
+    fn take(&self, shape: &Shape, most: NonZeroUsize) -> Option<Booted> {
+        let state = self.locked();
+        let busy = |state: &mut State| state.lent >= most.get();
+        let state = self.changed.wait_while(state, busy);
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        state.lent += 1;
+        state.idle.retain(|(_, machine)| machine.is_up());
+        if let Some(found) = state.idle.iter().position(|(of, _)| of == shape) {
+            return Some(state.idle.swap_remove(found));
+        }
+        // Before the other one boots: the host may not have memory for one more.
+        let left = most.get() - state.lent;
+        let surplus = state.idle.len().saturating_sub(left);
+        state.idle.drain(..surplus);
+        None
+    }
+
+    /// Takes back what was lent.
+    fn give_back(&self, booted: Option<Booted>) {
+        let mut state = self.locked();
+        state.lent -= 1;
+        state.idle.extend(booted);
+        self.changed.notify_one();
+    }
+
+    fn locked(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Deref for Lease {
     type Target = Machine;
 
     fn deref(&self) -> &Machine {
-        let machine = self.machine.as_ref();
+        let machine = self.booted.as_ref();
         &machine.expect("a lease is made with a machine in place").1
     }
 }
@@ -103,9 +178,9 @@ impl Drop for Lease {
     /// A test that failed may have left anything behind: the next one gets another machine.
     fn drop(&mut self) {
         if std::thread::panicking() {
-            *self.machine = None;
+            self.booted = None;
         }
-        if self.machine.is_some() {
+        if self.booted.is_some() {
             let processor_time = self.processor_time().saturating_sub(self.processor_time);
             eprintln!(
                 "{}: {:.1} s, of the emulator's processor time {:.1} s",
@@ -114,5 +189,6 @@ impl Drop for Lease {
                 processor_time.as_secs_f64()
             );
         }
+        POOL.give_back(self.booted.take());
     }
 }
