@@ -104,6 +104,17 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     #[test]
+    fn a_wait_rests_between_looks() {
+        let mut looks = 0;
+        let deadline = Instant::now() + Duration::from_millis(20);
+        let found = FenceSignal::default().wait_until(deadline, || {
+            looks += 1;
+            None::<()>
+        });
+        assert!(found.is_none() && looks < 2_000, "{looks} looks");
+    }
+
+    #[test]
     fn an_unannounced_value_is_found_and_a_missing_one_times_out() {
         let signal = FenceSignal::default();
         let value = Arc::new(AtomicU64::new(0));

@@ -34,7 +34,7 @@ pub struct Taken {
 causeway_memory::debug_fields!(Taken {});
 
 impl Taken {
-    /// Memory that work under way may still use.
+    /// An import whose memory work under way may still use.
     #[cfg(test)]
     pub(crate) fn of(memory: &Arc<dyn Memory>) -> Self {
         let memory = Arc::downgrade(memory);

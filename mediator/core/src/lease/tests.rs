@@ -94,7 +94,7 @@ fn a_session_without_work_returns_its_lease_at_the_end_of_its_time() {
     lease.obey(LeaseOrder::Ask);
     lease.obey(LeaseOrder::Grant(3));
     lease.obey(LeaseOrder::Return(Duration::ZERO));
-    // Its moment is not over on the slowest host, either.
+    // So late that its moment is not over on the slowest host, either.
     lease.state.lock().idle_since = Some(Instant::now() + SOON);
     assert!(lease.look().is_none());
     told.expect(&[LeaseReport::Returned(0), LeaseReport::Returned(3)]);

@@ -39,7 +39,7 @@ impl Importing for Slow {
     fn lose(&self, _: &Taken) {
         let held = self.0.lock().take();
         std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(200));
             drop(held);
         });
     }

@@ -208,7 +208,7 @@ fn what_a_module_reserved_is_corrected_to_what_it_takes() {
 }
 
 #[test]
-fn an_image_that_the_guest_does_not_have_is_charged_to_nobody() {
+fn an_image_outside_the_guests_memory_is_refused_before_it_is_charged() {
     let quota = Quota {
         module_bytes: 100,
         ..Quota::default()

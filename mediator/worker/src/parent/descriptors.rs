@@ -24,3 +24,23 @@ pub(super) fn keep() -> io::Result<()> {
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+
+    use super::*;
+    use crate::tests::rig::is_alone_at;
+
+    #[test]
+    fn descriptors_are_marked() {
+        // Other tests hand descriptors to the processes that they start.
+        if !is_alone_at("parent::descriptors::tests::descriptors_are_marked") {
+            return;
+        }
+        let (reader, _writer) = io::pipe().unwrap();
+        fcntl_setfd(&reader, FdFlags::empty()).unwrap();
+        keep().unwrap();
+        assert_eq!(fcntl_getfd(&reader).unwrap(), FdFlags::CLOEXEC);
+    }
+}

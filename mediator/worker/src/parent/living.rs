@@ -44,3 +44,22 @@ pub fn kill_workers(patience: Duration) -> usize {
     }
     killed
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::rig::is_alone_at;
+
+    #[test]
+    fn the_wait_for_ends_is_as_long_as_the_caller_says() {
+        if !is_alone_at("parent::living::tests::the_wait_for_ends_is_as_long_as_the_caller_says") {
+            return;
+        }
+        // Like the pidfd of a process that a driver holds in the kernel: never readable.
+        let (held, _writer) = std::io::pipe().unwrap();
+        let _living = register(held.into());
+        let (begun, patience) = (Instant::now(), Duration::from_millis(100));
+        assert_eq!(kill_workers(patience), 0);
+        assert!(begun.elapsed() >= patience);
+    }
+}

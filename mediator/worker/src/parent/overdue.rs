@@ -299,8 +299,8 @@ mod tests {
         assert!(is_overdue(limit, 1));
     }
 
-    /// A worker without work, but with a limit.
-    struct Idle;
+    /// A worker without work, with this limit.
+    struct Idle(Option<Duration>);
 
     impl Watched for Idle {
         fn number(&self) -> u64 {
@@ -312,7 +312,7 @@ mod tests {
         }
 
         fn limit(&self) -> Option<Duration> {
-            Some(MS(1_000_000))
+            self.0
         }
 
         fn lose(&self, _: Fault) {}
@@ -322,10 +322,20 @@ mod tests {
     fn workers_that_have_ended_are_forgotten() {
         let overdue = Arc::new(Overdue::default());
         for _ in 0..4 {
-            let worker: Arc<dyn Watched> = Arc::new(Idle);
+            let worker: Arc<dyn Watched> = Arc::new(Idle(None));
             overdue.watch(&worker).unwrap();
         }
         assert_eq!(overdue.state.lock().workers.len(), 1, "the last one");
+    }
+
+    #[test]
+    fn several_looks_fit_into_the_shortest_limit() {
+        let overdue = Overdue::default();
+        let workers =
+            [MS(80), MS(400)].map(|limit| Arc::new(Idle(Some(limit))) as Arc<dyn Watched>);
+        overdue.state.lock().workers = workers.iter().map(Arc::downgrade).collect();
+        let (watched, period) = overdue.limited().unwrap();
+        assert_eq!((watched.len(), period), (2, MS(80) / LOOKS));
     }
 
     #[test]
@@ -333,7 +343,7 @@ mod tests {
         let overdue = Arc::new(Overdue::default());
         overdue.heed().unwrap();
         assert!(!overdue.has_thread());
-        let worker: Arc<dyn Watched> = Arc::new(Idle);
+        let worker: Arc<dyn Watched> = Arc::new(Idle(Some(MS(1_000_000))));
         overdue.watch(&worker).unwrap();
         overdue.heed().unwrap();
         assert!(overdue.has_thread());

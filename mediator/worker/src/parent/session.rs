@@ -438,3 +438,20 @@ impl Drop for WorkerSession {
         self.close();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::rig::{Guest, workers};
+
+    #[test]
+    fn time_of_the_device_that_a_back_end_has_counted_itself_is_kept() {
+        let guest = Guest::open(&workers());
+        let mut statistics = Statistics {
+            device_ns: 7,
+            ..Statistics::default()
+        };
+        guest.session.add_known(&mut statistics);
+        assert_eq!(statistics.device_ns, 7, "it has had no lease");
+    }
+}

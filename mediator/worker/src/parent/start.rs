@@ -256,16 +256,21 @@ mod tests {
         assert!(!sends(RAM_REGIONS_MAX + 1));
     }
 
-    /// Returns whether a worker may say this of its back end.
-    fn is_believed(granularity_bytes: u64, name: &[u8]) -> bool {
+    /// Returns the back end of which a worker says this.
+    fn told(started: &Started, name: &[u8]) -> Result<BackEnd, SocketError> {
         let (worker, control) = Socket::pair().unwrap();
-        let mut started = Started::new_zeroed();
-        started.granularity_bytes = granularity_bytes;
         worker
             .send(Kind::Started, &[started.as_bytes(), name], &[])
             .unwrap();
         let mut room = buffer();
-        back_end(&control.receive(&mut room).unwrap()).is_ok()
+        back_end(&control.receive(&mut room).unwrap())
+    }
+
+    /// Returns whether a worker may say this of its back end.
+    fn is_believed(granularity_bytes: u64, name: &[u8]) -> bool {
+        let mut started = Started::new_zeroed();
+        started.granularity_bytes = granularity_bytes;
+        told(&started, name).is_ok()
     }
 
     #[test]
@@ -275,5 +280,17 @@ mod tests {
         assert!(!is_believed(4096, &[b'a'; 65]));
         assert!(!is_believed(3, b"software"));
         assert!(!is_believed(0, b"software"));
+    }
+
+    #[test]
+    fn a_worker_without_a_device_for_cpus_names_one_of_zeros() {
+        let device_of = |device| {
+            let mut started = Started::new_zeroed();
+            started.granularity_bytes = 4096;
+            started.device = device;
+            told(&started, b"software").unwrap().device
+        };
+        assert_eq!(device_of([0; 16]), None);
+        assert_eq!(device_of([7; 16]), Some([7; 16]));
     }
 }

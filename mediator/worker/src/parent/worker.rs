@@ -468,24 +468,4 @@ impl Drop for Worker {
 }
 
 #[cfg(test)]
-mod tests {
-    use zerocopy::FromZeros;
-
-    use super::*;
-    use crate::socket::buffer;
-
-    #[test]
-    fn a_worker_whose_back_end_is_poisoned_is_not_as_new() {
-        let (worker, vmm) = Socket::pair().unwrap();
-        let mut room = buffer();
-        let mut says = |body: &[u8]| {
-            worker.send(Kind::ResetDone, &[body], &[]).unwrap();
-            is_fresh(&mut vmm.receive(&mut room).unwrap()).ok()
-        };
-        let mut done = ResetDone::new_zeroed();
-        assert_eq!(says(done.as_bytes()), Some(true));
-        done.poisoned = 1;
-        assert_eq!(says(done.as_bytes()), Some(false));
-        assert_eq!(says(&[]), None, "it says nothing");
-    }
-}
+mod tests;

@@ -8,7 +8,8 @@ use causeway_protocol::registers::status;
 use rustix::process::Signal;
 use zerocopy::IntoBytes;
 
-use super::rig::{Guest, PAGE, eventually, release, workers};
+use super::rig::{Guest, PAGE, eventually, program, release, workers};
+use crate::Workers;
 
 #[test]
 fn clients_own_end_and_are_interrupted_across_processes() {
@@ -110,4 +111,24 @@ fn a_lost_worker_is_replaced_when_the_last_client_has_given_up() {
     first.works();
     let limit = Duration::from_millis(1);
     assert!(first.wait(0, 0, 1, limit).is_err());
+}
+
+#[test]
+fn a_poisoned_worker_ends_though_other_clients_own_something_in_it() {
+    let workers = Workers::new(&program("rig::worker_process", "poisoned"), None).unwrap();
+    let first = Guest::open(&workers);
+    let (one, other) = (first.beside(1), first.beside(2));
+    one.page();
+    other.space();
+    let poisoned = first.pid();
+    one.session.reset_client(one.client);
+    assert!(other.owns(), "it has not reset");
+    assert_eq!(other.session.status_bits(), status::LOST);
+    // A zombie has no arguments.
+    let path = format!("/proc/{}/cmdline", poisoned.as_raw_nonzero());
+    let lives = || std::fs::read(&path).is_ok_and(|line| !line.is_empty());
+    eventually("its end", || !lives());
+    other.session.reset_client(other.client);
+    assert_eq!(first.session.status_bits(), status::READY);
+    assert_ne!(first.pid(), poisoned);
 }

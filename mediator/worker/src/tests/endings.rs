@@ -196,6 +196,19 @@ fn a_guest_whose_worker_is_killed_is_told_resets_and_goes_on() {
 }
 
 #[test]
+fn what_a_lost_session_refuses_is_counted_and_what_a_closed_one_refuses_is_not() {
+    let guest = Guest::open(&workers());
+    guest.signal(Signal::KILL);
+    eventually("loss", || guest.session.status_bits() == status::LOST);
+    let failed = || guest.session.report().statistics.failed_messages;
+    assert_eq!(guest.try_space(), Err((Status::DeviceLost, 0)));
+    assert_eq!(failed(), 1);
+    guest.session.close();
+    assert_eq!(guest.try_space(), Err((Status::DeviceLost, 0)));
+    assert_eq!(failed(), 1);
+}
+
+#[test]
 fn a_worker_that_hangs_holds_up_neither_reset_nor_close() {
     let workers = workers();
     let guest = Guest::open(&workers);

@@ -17,7 +17,7 @@ use causeway_mediator::Quota;
 use causeway_mediator::backend::{
     AllocateOptions, Attributes, Backend, BackendError, Exported, Memory, Space,
 };
-use causeway_mediator_testing::FakeHost;
+use causeway_mediator_testing::{FakeBackend, FakeHost};
 use causeway_memory::SharedMemory;
 use causeway_protocol::message::MemoryKind;
 use causeway_software::{Config, Software};
@@ -43,12 +43,16 @@ pub const ALONE: &str = "CAUSEWAY_TEST_ALONE";
 /// Runs the test of this name, which begins with its module, in a process of its own, in which
 /// `ALONE` is set. Returns whether this is that process.
 pub fn is_alone(test: &str) -> bool {
+    is_alone_at(&format!("tests::{test}"))
+}
+
+/// Does what [`is_alone`] does for a test of any module: `path` names all modules that it is in.
+pub fn is_alone_at(path: &str) -> bool {
     if std::env::var_os(ALONE).is_some() {
         return true;
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let name = format!("tests::{test}");
-    command.args([name.as_str(), "--exact", "--nocapture"]);
+    command.args([path, "--exact", "--nocapture"]);
     assert!(command.env(ALONE, "").status().unwrap().success());
     false
 }
@@ -161,6 +165,14 @@ fn run_worker(parent: u32, word: &str) {
             supplement: Box::new(attempts::report),
             ..equipment()
         }),
+        "poisoned" => {
+            let backend = FakeBackend::new();
+            backend.poison();
+            Ok(Equipment {
+                backend,
+                ..equipment()
+            })
+        }
         "keeper" => Ok(Equipment {
             backend: Arc::new(Keeper(equipment().backend)),
             ..equipment()

@@ -77,6 +77,20 @@ fn what_is_taken_back_is_gone_whatever_the_importers_worker_says() {
 }
 
 #[test]
+fn what_is_taken_back_leaves_an_importer_its_own_memory() {
+    let [owner, importer] = puppets();
+    let token = owner.export(PAGE, Access::ReadWrite);
+    importer.tell(Act::Make, PAGE);
+    let own = importer.tell(Act::Place, PAGE);
+    importer.import(token, Access::ReadWrite);
+    let imported = importer.tell(Act::Place, PAGE);
+    assert!(is_done(own) && is_done(imported));
+    owner.act(Act::Withdraw, 0, Access::None, token);
+    let rights = [own, imported].map(|placed| access_at(&importer.host, placed.value));
+    assert_eq!(rights, [Access::ReadWrite, Access::None]);
+}
+
+#[test]
 fn what_an_owner_that_ends_has_exported_is_gone_and_nobodys() {
     let [owner, importer] = puppets();
     let token = owner.export(2 * PAGE, Access::ReadWrite);

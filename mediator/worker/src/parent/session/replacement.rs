@@ -94,3 +94,16 @@ impl WorkerSession {
         started
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::rig::{Guest, workers};
+
+    #[test]
+    fn a_new_process_is_started_if_the_next_one_fails() {
+        let guest = Guest::open(&workers());
+        let next = Err(io::Error::other("the next one fails"));
+        assert!(guest.session.begin_next(next).is_ok());
+    }
+}
