@@ -82,7 +82,7 @@ pub fn machine(test: &str) -> Option<Lease> {
 }
 
 /// Another one, with an IOMMU and devices to hand out. The scenarios of either are next to each
-/// other in the order of their names, since there is one machine at a time.
+/// other in the order of their names, since there is one machine at a time by default.
 #[track_caller]
 pub fn machine_with_devices(test: &str) -> Option<Lease> {
     let shape = Shape {

@@ -1,6 +1,6 @@
 //! Causeway on a KVM of the hardware kind: SVM with nested paging, in an emulated machine.
 //!
-//! The tests share one machine, one at a time; those of real devices share another.
+//! The tests share one machine, one at a time by default; those of real devices share another.
 //! `docs/nested.md` says how they work and how to add one.
 
 mod bare;

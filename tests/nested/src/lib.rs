@@ -17,6 +17,7 @@ mod link;
 mod log;
 mod machine;
 pub mod nodes;
+mod pool;
 mod requirements;
 mod shared;
 

@@ -2,46 +2,25 @@
 
 use std::num::NonZeroUsize;
 use std::ops::Deref;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::contents::{Contents, ContentsError};
 use crate::machine::{Machine, Shape};
+use crate::pool::Pool;
 use crate::requirements::Requirements;
 
 /// If it is set, a test that cannot have a machine fails instead of being skipped.
 const REQUIRE_VARIABLE: &str = "CAUSEWAY_REQUIRE_NESTED";
-/// How many machines there may be at a time, in place of one. Each takes up to 7 GiB and more than
-/// one processor.
+/// How many machines there may be at a time, in place of one. Each takes up to 7 GiB, with
+/// CUDA clients 8, and more than one processor.
 const MACHINES_VARIABLE: &str = "CAUSEWAY_NESTED_MACHINES";
 
-static POOL: Pool = Pool {
-    state: Mutex::new(State {
-        idle: Vec::new(),
-        lent: 0,
-    }),
-    changed: Condvar::new(),
-};
-
-/// A machine and the shape that it was booted with.
-type Booted = (Shape, Machine);
-
-struct Pool {
-    state: Mutex<State>,
-    /// A lease has ended.
-    changed: Condvar,
-}
-
-struct State {
-    /// Machines that no test has.
-    idle: Vec<Booted>,
-    /// Leases, each of which has a machine or is about to boot one.
-    lent: usize,
-}
+static POOL: Pool<Machine> = Pool::new();
 
 /// A machine, for one test at a time. Its end prints what the test took.
 pub struct Lease {
-    booted: Option<Booted>,
+    /// With the shape that it was booted with.
+    booted: Option<(Shape, Machine)>,
     test: String,
     begun: Instant,
     processor_time: Duration,
@@ -59,8 +38,8 @@ pub fn is_required() -> bool {
     std::env::var_os(REQUIRE_VARIABLE).is_some()
 }
 
-/// Lends a machine of a shape, once there is one that no other test has. It is booted if there is
-/// none of this shape, or if it has ended. `contents` says what is in it; it must be the same for
+/// Lends a machine of `shape` that no other test has, and boots one if there is none. Waits while
+/// all machines that there may be are lent. `contents` says what is in it; it must be the same for
 /// all tests of a process and shape.
 ///
 /// Nothing is lent, and the reason is printed with the name of the test, where the host lacks what
@@ -68,7 +47,7 @@ pub fn is_required() -> bool {
 ///
 /// # Panics
 /// If the machine does not boot, or if the host lacks something and `CAUSEWAY_REQUIRE_NESTED` is
-/// set, or if `CAUSEWAY_NESTED_MACHINES` is not a number of machines.
+/// set, or if `CAUSEWAY_NESTED_MACHINES` is not a number from 1.
 #[track_caller]
 pub fn shared(
     test: &str,
@@ -84,7 +63,9 @@ pub fn shared(
         }
     };
     let mut lease = Lease {
-        booted: POOL.take(shape, machines()),
+        booted: POOL
+            .take(shape, machines(), Machine::is_up)
+            .map(|machine| (shape.clone(), machine)),
         test: test.to_owned(),
         begun: Instant::now(),
         processor_time: Duration::ZERO,
@@ -104,9 +85,12 @@ fn machines() -> NonZeroUsize {
         return NonZeroUsize::MIN;
     };
     let number = wanted.to_str().and_then(|wanted| wanted.parse().ok());
-    number.unwrap_or_else(|| panic!("{MACHINES_VARIABLE} must be a number from 1: {wanted:?}"))
+    number.unwrap_or_else(|| {
+        panic!("invalid value {wanted:?} for {MACHINES_VARIABLE}: a number from 1")
+    })
 }
 
+#[track_caller]
 fn boot(
     requirements: &Requirements,
     shape: &Shape,
@@ -128,40 +112,6 @@ fn boot(
             let source = std::error::Error::source(&error).map(ToString::to_string);
             panic!("{error}: {}", source.unwrap_or_default());
         }
-    }
-}
-
-impl Pool {
-    /// Waits until one of at most `most` machines is to be had, and takes one of this shape if
-    /// there is one. Where there is none, the caller has to boot one; machines of other shapes end
-    /// if they are too many with it.
-    fn take(&self, shape: &Shape, most: NonZeroUsize) -> Option<Booted> {
-        let state = self.locked();
-        let busy = |state: &mut State| state.lent >= most.get();
-        let state = self.changed.wait_while(state, busy);
-        let mut state = state.unwrap_or_else(PoisonError::into_inner);
-        state.lent += 1;
-        state.idle.retain(|(_, machine)| machine.is_up());
-        if let Some(found) = state.idle.iter().position(|(of, _)| of == shape) {
-            return Some(state.idle.swap_remove(found));
-        }
-        // Before the other one boots: the host may not have memory for one more.
-        let left = most.get() - state.lent;
-        let surplus = state.idle.len().saturating_sub(left);
-        state.idle.drain(..surplus);
-        None
-    }
-
-    /// Takes back what was lent.
-    fn give_back(&self, booted: Option<Booted>) {
-        let mut state = self.locked();
-        state.lent -= 1;
-        state.idle.extend(booted);
-        self.changed.notify_one();
-    }
-
-    fn locked(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
