@@ -225,3 +225,6 @@ pub(super) struct Waiting {
     pub session: u64,
     pub is_fresh: bool,
 }
+
+#[cfg(test)]
+mod tests;

@@ -490,20 +490,24 @@ fn idle(count: u64) -> Rota {
 
 #[test]
 fn a_time_to_return_that_is_a_little_earlier_is_not_told_again() {
-    let mut rota = idle(3);
-    rota.told(2, LeaseReport::Wanted, 0);
-    assert_eq!(rota.decide(0).0, [(2, LeaseOrder::Grant(1))]);
-    let now_ns = LEAD_NS / 100;
-    rota.told(2, LeaseReport::Returned(1), now_ns);
-    assert_eq!(rota.used_ns(2), 0, "nobody waited for it");
-    rota.told(1, LeaseReport::Wanted, now_ns);
-    assert_eq!(rota.decide(now_ns).0, [(1, LeaseOrder::Grant(1))]);
-    rota.told(2, LeaseReport::Wanted, now_ns);
-    let within = Duration::from_nanos(LEAD_NS + now_ns);
-    assert_eq!(rota.decide(now_ns).0, [(1, LeaseOrder::Return(within))]);
-    // What it lacks more than the second is what the second has had.
-    rota.told(3, LeaseReport::Wanted, now_ns);
-    assert_eq!(rota.decide(now_ns).0, []);
+    for (earlier_ns, is_told) in [(LEAD_NS / 50, false), (LEAD_NS / 50 + 1, true)] {
+        let mut rota = idle(3);
+        rota.told(2, LeaseReport::Wanted, 0);
+        assert_eq!(rota.decide(0).0, [(2, LeaseOrder::Grant(1))]);
+        let now_ns = earlier_ns;
+        rota.told(2, LeaseReport::Returned(1), now_ns);
+        assert_eq!(rota.used_ns(2), 0, "nobody waited for it");
+        rota.told(1, LeaseReport::Wanted, now_ns);
+        assert_eq!(rota.decide(now_ns).0, [(1, LeaseOrder::Grant(1))]);
+        rota.told(2, LeaseReport::Wanted, now_ns);
+        let within = Duration::from_nanos(LEAD_NS + earlier_ns);
+        assert_eq!(rota.decide(now_ns).0, [(1, LeaseOrder::Return(within))]);
+        // What it lacks more than the second is what the second has had.
+        rota.told(3, LeaseReport::Wanted, now_ns);
+        let within = Duration::from_nanos(LEAD_NS);
+        let told = is_told.then_some((1, LeaseOrder::Return(within)));
+        assert_eq!(rota.decide(now_ns).0, Vec::from_iter(told));
+    }
 }
 
 #[test]
@@ -523,16 +527,16 @@ fn who_was_without_work_for_long_goes_first_but_has_no_more_for_it() {
 }
 
 #[test]
-fn a_cap_ends_a_lease_with_its_savings_and_allows_the_next_with_half_of_them() {
-    let mut member = Member::new(weight(1), 0);
-    member.set(share(50), 0);
-    assert_eq!(member.cap_due_ns(3), Some(3 + 20 * MS));
-    assert!(member.told(LeaseReport::Wanted, 0, 0) && member.waits(0));
-    member.charge(20 * MS, true);
-    assert!(!member.waits(0), "it has nothing left");
-    assert_eq!(member.waits_from_ns(0), Some(20 * MS));
-    member.save(20 * MS - 1);
-    assert!(!member.waits(0));
-    member.save(1);
-    assert!(member.waits(0));
+fn the_last_work_of_a_lease_is_charged_to_nobody_else() {
+    let mut rota = idle(2);
+    rota.told(1, LeaseReport::Wanted, 0);
+    rota.told(2, LeaseReport::Wanted, 0);
+    assert_eq!(rota.decide(0).0[0], (1, LeaseOrder::Grant(1)));
+    rota.told(1, LeaseReport::Stopped(1), MS);
+    assert_eq!(rota.decide(MS).0, [(2, LeaseOrder::Grant(1))]);
+    rota.decide(MS + SLICE_NS - 1);
+    assert_eq!([1, 2].map(|it| rota.used_ns(it)), [MS + SLICE_NS - 1, 0]);
+    // From then on the device turns from one to the other.
+    rota.decide(MS + SLICE_NS + 9);
+    assert_eq!([1, 2].map(|it| rota.used_ns(it)), [MS + SLICE_NS + 4, 5]);
 }
