@@ -11,6 +11,7 @@
 #![allow(unsafe_code)] // This crate maps memory and reaches it through raw pointers.
 
 mod backing;
+mod code;
 mod debug;
 mod mapping;
 mod node;
@@ -19,6 +20,7 @@ mod ranges;
 mod window;
 
 pub use backing::{Backing, DeviceMapping, DeviceMemory};
+pub use code::CodeMapping;
 pub use mapping::{Mapping, RangeError};
 pub use node::MemoryPolicy;
 pub use object::{
