@@ -37,17 +37,17 @@ pub(crate) struct Filter(Result<Vec<BpfProgram>, seccompiler::BackendError>);
 impl Filter {
     pub fn new(profile: &Profile) -> Self {
         let process = std::process::id();
-        let folder = profile.folder;
+        let more = More::of(profile);
         let filters = || {
             let common = [refused::absent(), refused::everywhere(process)?];
-            let more = match profile.calls {
+            let by_calls = match profile.calls {
                 Calls::Computation => {
-                    vec![refused::to_computations(folder)?, computation::allowed()?]
+                    vec![refused::to_computations(more)?, computation::allowed()?]
                 }
                 Calls::Driver => Vec::new(),
             };
             // The list of allowed calls comes last: no filter can be installed after it.
-            Ok(common.into_iter().chain(more).collect())
+            Ok(common.into_iter().chain(by_calls).collect())
         };
         Self(filters())
     }
@@ -58,9 +58,8 @@ impl Filter {
     pub fn of_vmm(profile: &Profile, knows_files: bool) -> Self {
         let process = std::process::id();
         let more = More {
-            folder: profile.folder,
-            opens_devices: profile.has_devices(),
             removes_files: knows_files && !profile.sockets.is_empty(),
+            ..More::of(profile)
         };
         let refused = match profile.calls {
             Calls::Computation => refused::to_vmm(process, more),
@@ -185,6 +184,60 @@ mod tests {
             Ok(())
         })
         .unwrap();
+    }
+
+    /// Tries to have executable memory: of a file, alone, with the right to write it, shared and
+    /// without the file, and by a change of rights. Returns the numbers of the errors, or 0.
+    #[allow(unsafe_code)]
+    fn tries_of_code() -> io::Result<[i32; 5]> {
+        use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+        use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect};
+        let file = memfd_create("test", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, 4096)?;
+        let anywhere = std::ptr::null_mut();
+        // SAFETY: a new range, which nobody else knows.
+        let map = |rights, flags| unsafe { mmap(anywhere, 4096, rights, flags, &file, 0) };
+        let (code, private) = (ProtFlags::READ | ProtFlags::EXEC, MapFlags::PRIVATE);
+        // SAFETY: as above.
+        let anonymous = unsafe { mmap_anonymous(anywhere, 4096, code, private) };
+        let changed = map(ProtFlags::READ, private).and_then(|memory| {
+            // SAFETY: nobody uses this range.
+            unsafe { mprotect(memory, 4096, MprotectFlags::READ | MprotectFlags::EXEC) }
+        });
+        let tries = [
+            map(code, private).map(drop),
+            map(code | ProtFlags::WRITE, private).map(drop),
+            map(code, MapFlags::SHARED).map(drop),
+            anonymous.map(drop),
+            changed,
+        ];
+        Ok(tries.map(|it| it.err().map_or(0, Errno::raw_os_error)))
+    }
+
+    #[test]
+    fn only_who_makes_code_maps_it_and_nobody_writes_it() {
+        assert_eq!(tries_of_code().unwrap(), [0; 5], "without a filter");
+        let refused = Errno::PERM.raw_os_error();
+        let wanted = [(false, refused), (true, 0)];
+        for (makes_code, of_file) in wanted {
+            let profile = Profile {
+                makes_code,
+                ..Profile::default()
+            };
+            let wanted = [of_file, refused, refused, refused, refused];
+            let filters = [Filter::new, |it: &Profile| Filter::of_vmm(it, false)];
+            for filter in filters {
+                in_child(|| {
+                    filter(&profile).install()?;
+                    let tries = tries_of_code()?;
+                    match tries == wanted {
+                        true => Ok(()),
+                        false => Err(io::Error::other(format!("{tries:?}"))),
+                    }
+                })
+                .unwrap();
+            }
+        }
     }
 
     #[test]

@@ -98,6 +98,8 @@ pub struct Profile {
     pub divided: Vec<PathBuf>,
     /// A folder without a path, in which it may make files.
     pub folder: Option<BorrowedFd<'static>>,
+    /// Whether it may map code that it has made: memory to read and execute, never to write.
+    pub makes_code: bool,
     /// Whether a thread that is confined keeps the capabilities that it has.
     pub keeps_capabilities: bool,
     /// System calls.
@@ -121,6 +123,7 @@ impl Profile {
             sockets: Vec::new(),
             divided: Vec::new(),
             folder: None,
+            makes_code: false,
             keeps_capabilities: false,
             calls: Calls::Computation,
         }

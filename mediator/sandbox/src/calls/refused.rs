@@ -13,6 +13,7 @@ use seccompiler::{
 
 use super::names;
 use super::program::{self, Rules, on};
+use crate::profile::Profile;
 
 /// Starting programs and processes. Threads are made by `clone`, which has conditions.
 const PROGRAMS: [i64; 4] = [
@@ -230,15 +231,29 @@ const NEEDED_BY_VMMS: [i64; 4] = [
 /// Calls by which a VMM removes its sockets, and their folder.
 const REMOVING: [i64; 2] = [libc::SYS_rmdir, libc::SYS_unlink];
 
-/// What a VMM may do that depends on its options.
+/// What a process may do that depends on its profile.
 #[derive(Clone, Copy, Debug)]
 pub struct More<'a> {
     /// Where it may make files; without a folder, nowhere.
     pub folder: Option<BorrowedFd<'a>>,
+    /// Whether it may map code that nobody can write.
+    pub makes_code: bool,
     /// Whether it opens devices to write to them. Landlock knows which.
     pub opens_devices: bool,
     /// Whether it removes files. Landlock knows which.
     pub removes_files: bool,
+}
+
+impl<'a> More<'a> {
+    /// Returns what `profile` says, but for the removal of files.
+    pub fn of(profile: &'a Profile) -> Self {
+        Self {
+            folder: profile.folder,
+            makes_code: profile.makes_code,
+            opens_devices: profile.has_devices(),
+            removes_files: false,
+        }
+    }
 }
 
 /// Control operations that put input into a terminal, or change what it is (ioctl_tty(2)).
@@ -326,7 +341,7 @@ pub fn to_vmm(process: u32, more: More<'_>) -> Result<BpfProgram, BackendError> 
         vec![rule([(3, Dword, Ne, 0)])?],
     );
     rules.insert(libc::SYS_socketpair, pairs()?);
-    let mut computing = without_driver(more.folder)?;
+    let mut computing = without_driver(more)?;
     if more.opens_devices {
         computing.remove(&libc::SYS_openat);
     }
@@ -374,25 +389,38 @@ fn to_all(process: u32) -> Result<BTreeMap<i64, Rules>, BackendError> {
     Ok(rules)
 }
 
-/// Returns the filter of what is refused to a process that computes, beside [`everywhere`].
-/// `folder` is where it may make files; without one, nowhere.
-pub fn to_computations(folder: Option<BorrowedFd<'_>>) -> Result<BpfProgram, BackendError> {
-    let mut rules = without_driver(folder)?;
+/// Returns the filter of what is refused to a process that computes, but for `more`, beside
+/// [`everywhere`]. It opens no devices.
+pub fn to_computations(more: More<'_>) -> Result<BpfProgram, BackendError> {
+    let mut rules = without_driver(more)?;
     rules.insert(libc::SYS_ioctl, Vec::new());
     on(rules, refusal())
 }
 
-fn without_driver(folder: Option<BorrowedFd<'_>>) -> Result<BTreeMap<i64, Rules>, BackendError> {
+fn without_driver(more: More<'_>) -> Result<BTreeMap<i64, Rules>, BackendError> {
     let mut rules: BTreeMap<i64, Rules> = BTreeMap::new();
     rules.insert(libc::SYS_open, Vec::new());
     let needed = SETTINGS_NEEDED.map(|number| (0, Dword, Ne, setting(number)));
     rules.insert(libc::SYS_prctl, vec![rule(needed)?]);
-    let executable = u64::from(libc::PROT_EXEC.cast_unsigned());
-    for call in [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_pkey_mprotect] {
-        let condition = (2, Dword, MaskedEq(executable), executable);
-        rules.insert(call, vec![rule([condition])?]);
+    let has = |argument, bits: c_int| {
+        let bits = u64::from(bits.cast_unsigned());
+        (argument, Dword, MaskedEq(bits), bits)
+    };
+    let executable = || rule([has(2, libc::PROT_EXEC)]);
+    for call in [libc::SYS_mprotect, libc::SYS_pkey_mprotect] {
+        rules.insert(call, vec![executable()?]);
     }
-    rules.insert(libc::SYS_openat, opening(folder)?);
+    let mapped = match more.makes_code {
+        // Code is a private mapping of a file.
+        true => vec![
+            rule([has(2, libc::PROT_EXEC | libc::PROT_WRITE)])?,
+            rule([has(2, libc::PROT_EXEC), has(3, libc::MAP_SHARED)])?,
+            rule([has(2, libc::PROT_EXEC), has(3, libc::MAP_ANONYMOUS)])?,
+        ],
+        false => vec![executable()?],
+    };
+    rules.insert(libc::SYS_mmap, mapped);
+    rules.insert(libc::SYS_openat, opening(more.folder)?);
     Ok(rules)
 }
 
