@@ -7,7 +7,8 @@ use std::process::Command;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
-use crate::command::{Outcome, Running, Scratch, kvm};
+use crate::command::{Outcome, Running, Scratch, alone, kvm};
+use crate::report;
 use crate::standin::Machine;
 use crate::workers::{await_output, workers};
 
@@ -141,6 +142,30 @@ fn all_threads_of_a_run_are_confined() {
         assert_eq!(free.is_empty(), how == "on", "{gpu}, {how}: {free:?}");
         running.signal(Signal::TERM);
         assert_eq!(running.finish().code, 143);
+    }
+}
+
+#[test]
+fn kernels_are_compiled_in_confined_processes() {
+    if !kvm("compiled kernels") {
+        return;
+    }
+    let _alone = alone();
+    for isolation in ["none", "process"] {
+        let scratch = Scratch::new();
+        let gpu = format!("software,engine=compiled,isolation={isolation}");
+        let words = ["--guest", "compute", "--gpu", &gpu];
+        let (outcome, report) = report::run(&scratch, &words);
+        outcome.assert_passed();
+        report.assert_exit_free();
+        let is_compiled = outcome.stdout.contains("AVX2, compiled");
+        assert_eq!(is_compiled, is_x86_feature_detected!("avx2"), "{isolation}");
+        let has_fallen_back = outcome.stderr.contains("kernels are interpreted");
+        assert_ne!(
+            has_fallen_back, is_compiled,
+            "{isolation}: {}",
+            outcome.stderr
+        );
     }
 }
 

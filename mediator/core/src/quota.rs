@@ -107,7 +107,7 @@ limits! {
     /// of all sessions wait until together they need little enough.
     module_bytes: ModuleBytes = 1 << 30, QuotaBytes;
     /// Allocations, arrays, imports, registered ranges of guest RAM, and modules for whose
-    /// variables or heap the back end makes an object of the host's memory.
+    /// variables, heap or machine code the back end makes an object of the host's memory.
     allocations: Allocations = 4096, QuotaAllocations;
     /// Command buffers, each of which has a thread on the host.
     command_buffers: CommandBuffers = 64, QuotaCommandBuffers;

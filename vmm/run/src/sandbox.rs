@@ -50,13 +50,25 @@ pub(crate) fn confinement(sandbox: Sandbox, kind: Kind) -> Confinement {
     Confinement {
         sandbox,
         profile: match kind {
-            Kind::Software(_) => Profile::computation(),
+            Kind::Software(_) => Profile {
+                makes_code: makes_code(kind),
+                ..Profile::computation()
+            },
             Kind::Cuda(options) if options.fabric != Fabric::default() => {
                 Profile::driver().with_fabric()
             }
             Kind::Cuda(_) | Kind::Vfio(_) => Profile::driver(),
         },
     }
+}
+
+/// What a VMM needs that most do not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Needs {
+    /// Whether VMs have PCI devices of the host.
+    pub devices: bool,
+    /// Whether a back end in its process maps code that it has made.
+    pub code: bool,
 }
 
 /// What a run removes at its end.
@@ -71,15 +83,14 @@ pub(crate) struct Own {
 /// Confines this thread, and those that it starts from now on, if `--sandbox` wants that: the whole
 /// process of `run`, if its other threads are confined, too. It has opened what it needs by then.
 /// Nothing is confined if these threads call CUDA's driver themselves. `own` is
-/// what is removed at the end; `has_devices` says whether VMs have PCI devices of the
-/// host.
+/// what is removed at the end.
 ///
 /// # Errors
 /// A failure with [`Code::Crashed`] if the host lacks what `--sandbox strict` demands.
 pub(crate) fn confine_vmm(
     sandbox: Sandbox,
     gpu: &Gpu,
-    has_devices: bool,
+    needs: Needs,
     own: Own,
 ) -> Result<(), Failure> {
     let calls_driver = matches!(gpu.kind, Kind::Cuda(_)) && gpu.isolation == Isolation::None;
@@ -90,10 +101,11 @@ pub(crate) fn confine_vmm(
         sockets: own.sockets,
         divided: own.groups.into_iter().collect(),
         folder: causeway_memory::large_page_folder(),
+        makes_code: needs.code,
         ..Profile::computation()
     };
     profile.read.extend(OF_REPORTS.map(PathBuf::from));
-    if has_devices || matches!(gpu.kind, Kind::Vfio(_)) {
+    if needs.devices || matches!(gpu.kind, Kind::Vfio(_)) {
         profile.read.push(PathBuf::from("/sys"));
         let devices = ["/dev/vfio", "/dev/iommu"];
         profile.devices.extend(devices.map(PathBuf::from));
@@ -101,6 +113,22 @@ pub(crate) fn confine_vmm(
         profile.keeps_capabilities = true;
     }
     confine(sandbox, &profile, "the VMM")
+}
+
+impl Needs {
+    /// Returns what a run with these GPUs, and with PCI devices if it `has_devices`, needs.
+    pub(crate) fn of<'a>(gpus: impl IntoIterator<Item = &'a Gpu>, has_devices: bool) -> Self {
+        let makes_code = |gpu: &Gpu| gpu.isolation == Isolation::None && makes_code(gpu.kind);
+        Self {
+            devices: has_devices,
+            code: gpus.into_iter().any(makes_code),
+        }
+    }
+}
+
+/// Returns whether a back end maps code that it has made.
+fn makes_code(kind: Kind) -> bool {
+    matches!(kind, Kind::Software(options) if options.makes_code())
 }
 
 /// Confines this thread, and those that it starts from now on.
@@ -158,7 +186,7 @@ mod tests {
             confine_vmm(
                 Sandbox::Strict,
                 &"cuda".parse().unwrap(),
-                false,
+                Needs::default(),
                 Own::default(),
             )
             .unwrap();
@@ -187,7 +215,8 @@ mod tests {
         let opens = |has_devices, path: &'static str| {
             let confined = std::thread::spawn(move || {
                 let gpu = "software".parse().unwrap();
-                confine_vmm(Sandbox::Strict, &gpu, has_devices, Own::default()).unwrap();
+                let needs = Needs::of(&[], has_devices);
+                confine_vmm(Sandbox::Strict, &gpu, needs, Own::default()).unwrap();
                 let opened = std::fs::File::options().read(true).write(true).open(path);
                 opened.map_err(|e| e.kind())
             });
@@ -218,7 +247,8 @@ mod tests {
             groups: Some(groups.clone()),
         };
         let confined = std::thread::spawn(move || {
-            confine_vmm(Sandbox::Strict, &"software".parse().unwrap(), false, own).unwrap();
+            let gpu = "software".parse().unwrap();
+            confine_vmm(Sandbox::Strict, &gpu, Needs::default(), own).unwrap();
             std::fs::remove_file(sockets.join("file")).unwrap();
             std::fs::remove_dir(&sockets).unwrap();
             std::fs::remove_dir(groups.join("empty")).unwrap();
@@ -234,6 +264,30 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
         std::fs::remove_dir_all(&all).unwrap();
         outcome.unwrap();
+    }
+
+    #[test]
+    fn only_the_process_that_compiles_kernels_maps_code() {
+        let gpus = |texts: &[&str]| -> Vec<Gpu> {
+            let gpus = texts.iter().map(|text| text.parse().unwrap());
+            gpus.collect()
+        };
+        let compiled = |isolation| format!("software,engine=compiled,isolation={isolation}");
+        let [here, there] = ["none", "process"].map(compiled);
+        // Without AVX2 nothing is compiled.
+        let is_possible = is_x86_feature_detected!("avx2");
+        for (texts, code) in [
+            (["software", here.as_str()], is_possible),
+            (["software", there.as_str()], false),
+            (["cuda", "software,isolation=none"], false),
+        ] {
+            assert_eq!(Needs::of(&gpus(&texts), false).code, code, "{texts:?}");
+        }
+        for (text, makes_code) in [(there.as_str(), is_possible), ("software", false)] {
+            let gpu: Gpu = text.parse().unwrap();
+            let profile = confinement(Sandbox::On, gpu.kind).profile;
+            assert_eq!(profile.makes_code, makes_code, "{text}");
+        }
     }
 
     #[test]

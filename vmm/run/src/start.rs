@@ -20,7 +20,7 @@ use crate::gpu::{Isolation, Kind};
 use crate::image_opener::Opener;
 use crate::passthrough;
 use crate::run::unpublished;
-use crate::sandbox::{Own, confine_vmm};
+use crate::sandbox::{Needs, Own, confine_vmm};
 use crate::tracepoints::Trace;
 
 /// When the thread that executes a run confines itself.
@@ -63,7 +63,8 @@ impl Later<'_> {
             sockets,
             groups: groups.map(|groups| groups.folder.clone()),
         };
-        confine_vmm(run.settings.sandbox, &run.gpu, has_devices, own)
+        let needs = Needs::of(run.gpus().map(|(gpu, _)| gpu), has_devices);
+        confine_vmm(run.settings.sandbox, &run.gpu, needs, own)
     }
 }
 

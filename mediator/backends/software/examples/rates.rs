@@ -1,5 +1,6 @@
 //! Thread-instructions a second and core of every test kernel: `cargo run --release -p
-//! causeway-software --example rates`.
+//! causeway-software --example rates [compiled] [KERNEL…]`. The interpreter executes them, or,
+//! after the word `compiled`, machine code as far as it can be made.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,30 +12,35 @@ use causeway_mediator::backend::{
 use causeway_memory::Mapping;
 use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;
-use causeway_software::{Config, Software};
+use causeway_software::{Config, Engine, Software};
 
 const LAUNCHES: usize = 5;
 
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let mut wanted: Vec<String> = std::env::args().skip(1).collect();
+    let engine = match wanted.first().is_some_and(|word| word == "compiled") {
+        true => Engine::Compiled,
+        false => Engine::Interpreter,
+    };
+    wanted.retain(|word| word != "compiled");
     println!(
         "{:16} {:>14} {:>12} {:>10}",
         "kernel", "thread-instr.", "M/s per core", "ms/launch"
     );
     for case in CASES {
         if wanted.is_empty() || wanted.iter().any(|name| name == case.name) {
-            measure(case)?;
+            measure(case, engine)?;
         }
     }
     Ok(())
 }
 
-fn measure(case: &Case) -> Result<(), Failure> {
+fn measure(case: &Case, engine: Engine) -> Result<(), Failure> {
     let backend = Software::new(Config {
         memory_bytes: 1 << 30,
-        cores: None,
+        engine,
         ..Config::default()
     });
     let space = backend.create_space(Arc::new(AtomicBool::new(false)))?;

@@ -13,6 +13,7 @@ use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::registers::features;
 
 use crate::address;
+use crate::compile;
 use crate::counts::{Counts, LaunchCount};
 use crate::device::Device;
 use crate::facts;
@@ -34,9 +35,21 @@ pub struct Config {
     pub cores: Option<usize>,
     /// Number of the device, from 0: tells devices of one host from each other.
     pub device: u32,
+    /// What executes kernels.
+    pub engine: Engine,
     /// Size of the pages in which allocations get their memory. Small pages are for hosts that pass
     /// descriptors of allocations to processes they do not trust.
     pub host_pages: PageSize,
+}
+
+/// What executes kernels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// The interpreter alone.
+    #[default]
+    Interpreter,
+    /// Machine code for runs of operations that only compute, and the interpreter for all else.
+    Compiled,
 }
 
 /// The software back end: a device whose memory is host memory and whose kernels run on CPU cores.
@@ -55,10 +68,18 @@ impl Software {
         let all_cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let cores = config.cores.unwrap_or_else(all_cores).max(1);
         let isa = Isa::detect();
+        let compiles = config.engine == Engine::Compiled && compile::is_possible(isa);
+        if compiles != (config.engine == Engine::Compiled) {
+            log::warn!("engine=compiled needs a processor with AVX2: kernels are interpreted");
+        }
+        let how = match compiles {
+            true => ", compiled",
+            false => "",
+        };
         let attributes = Attributes {
             name: match config.device {
-                0 => format!("software, {cores} cores, {}", isa.name()),
-                number => format!("software {number}, {cores} cores, {}", isa.name()),
+                0 => format!("software, {cores} cores, {}{how}", isa.name()),
+                number => format!("software {number}, {cores} cores, {}{how}", isa.name()),
             },
             memory_bytes: config.memory_bytes,
             granularity_bytes: PAGE_BYTES,
@@ -79,6 +100,7 @@ impl Software {
             workers: Workers::start(cores - 1),
             counts: Counts::default(),
             isa,
+            compiles,
         };
         Self {
             attributes,

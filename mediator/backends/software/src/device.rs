@@ -18,4 +18,6 @@ pub(crate) struct Device {
     pub(crate) counts: Counts,
     /// Instruction set for which loops over lanes are compiled.
     pub(crate) isa: Isa,
+    /// Whether runs of operations are compiled.
+    pub(crate) compiles: bool,
 }

@@ -24,6 +24,8 @@ pub mod arith;
 mod array;
 mod backend;
 mod clock;
+mod compile;
+mod compiled;
 mod counts;
 mod device;
 mod exec;
@@ -34,6 +36,7 @@ mod isa;
 mod library;
 mod limits;
 mod lower;
+mod meaning;
 mod modifiers;
 mod module;
 mod options;
@@ -53,7 +56,7 @@ mod workers;
 #[cfg(test)]
 extern crate self as causeway_software;
 
-pub use backend::{Config, Software};
+pub use backend::{Config, Engine, Software};
 pub use counts::LaunchCount;
 pub use exec::Multiprocessors;
 pub use module::SoftwareModule;

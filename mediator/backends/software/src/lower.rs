@@ -79,7 +79,7 @@ pub(crate) fn lower(
     variables: &Variables<'_>,
     isa: Isa,
     stop: &AtomicBool,
-    mut keep: impl FnMut(&Program) -> Result,
+    mut keep: impl FnMut(&mut Program) -> Result,
 ) -> Result<Vec<Program>> {
     let functions = Functions::new(modules)?;
     let mut programs = Vec::new();
@@ -94,8 +94,8 @@ pub(crate) fn lower(
             return Err(Refusal::new(function.line, reason));
         }
         let left = &mut operations_left;
-        let program = kernel(index, &functions, variables, (isa, stop), left)?;
-        keep(&program)?;
+        let mut program = kernel(index, &functions, variables, (isa, stop), left)?;
+        keep(&mut program)?;
         programs.push(program);
     }
     Ok(programs)

@@ -12,6 +12,7 @@ use causeway_mediator::backend::{
 use causeway_protocol::Access;
 use causeway_protocol::message::{KERNEL_ATTRIBUTES, Parameter, Status};
 
+use crate::compile::Compiler;
 use crate::exec::{KEPT_BYTES, fits_together, footprint_bytes, thread_bytes};
 use crate::image;
 use crate::library;
@@ -126,16 +127,25 @@ pub(crate) fn load(
         .ok_or_else(|| failed("too many modules are loaded in this address space: unload one"))?;
     let variables = Variables::new(&trees, range.offset())?;
     reserve_variables(reservation, &variables)?;
-    let programs = lower::lower(
+    let mut compiler = state.device.compiles.then(Compiler::default);
+    let mut programs = lower::lower(
         &trees,
         &variables,
         state.device.isa,
         &state.stop,
         |program| {
+            let code = compiler.as_mut().map(|compiler| compiler.kernel(program));
             let what = format!("the code of kernel `{}` takes", program.name);
-            reservation.memory(program.memory_bytes(), &what)
+            reservation.memory(program.memory_bytes() + code.unwrap_or(0), &what)
         },
     )?;
+    if let Some(compiler) = compiler.filter(Compiler::has_code) {
+        // It is rounded up to whole pages, and begins with a table.
+        let what = "the machine code of the module's kernels takes";
+        reservation.memory(causeway_memory::PAGE_BYTES, what)?;
+        reservation.allocation(what)?;
+        compiler.finish(&mut programs);
+    }
     let system = begin_use(state, reservation, &programs)?;
     let code = programs.iter().map(Program::memory_bytes).sum::<u64>();
     let mappings = Arc::new(map_variables(state, &variables, (range, system), code)?);

@@ -2,7 +2,9 @@
 
 use causeway_backend_options::{Key, OptionError, Value};
 
-use crate::backend::Config;
+use crate::backend::{Config, Engine};
+use crate::compile;
+use crate::isa::Isa;
 
 /// The keys of `--gpu software,…` that only this back end accepts, as the user set them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,6 +15,8 @@ pub struct Options {
     pub device: u32,
     /// Whether no other device can be a peer of this one.
     pub apart: bool,
+    /// What executes kernels.
+    pub engine: Engine,
 }
 
 /// Most devices of one host.
@@ -26,8 +30,15 @@ impl Options {
             memory_bytes,
             cores: self.cores,
             device: self.device,
+            engine: self.engine,
             ..Config::default()
         }
+    }
+
+    /// Returns whether the back end makes machine code on this host, which its process must be
+    /// allowed to map.
+    pub fn makes_code(&self) -> bool {
+        self.engine == Engine::Compiled && compile::is_possible(Isa::detect())
     }
 }
 
@@ -40,6 +51,19 @@ impl causeway_backend_options::Options for Options {
             about: "number of CPU cores that execute GPU kernels of all VMs; default: all",
             set: |options, value| {
                 options.cores = Some(value.number(1..=1024)? as usize);
+                Ok(())
+            },
+        },
+        Key {
+            name: "engine",
+            values: "interpreter|compiled",
+            about: "whether parts of kernels that only compute are executed as machine code; \
+                    default: interpreter",
+            set: |options, value| {
+                options.engine = value.choice(&[
+                    ("interpreter", Engine::Interpreter),
+                    ("compiled", Engine::Compiled),
+                ])?;
                 Ok(())
             },
         },

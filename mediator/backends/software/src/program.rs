@@ -2,7 +2,9 @@
 
 use causeway_protocol::message::Parameter;
 
+use crate::compiled::Compiled;
 use crate::exec::Context;
+use crate::meaning::Meaning;
 use crate::registers::{FrameBytes, Guard, Row, Slot};
 use crate::texture::Geometry;
 
@@ -72,6 +74,10 @@ pub(crate) struct Op {
     pub(crate) ordinal: u32,
     /// Whether other groups of lanes may be waiting at this operation.
     pub(crate) leader: bool,
+    /// What the operation computes, as far as the compiler knows.
+    pub(crate) meaning: Option<Meaning>,
+    /// Number of the compiled run that begins here; 0 if none does.
+    pub(crate) run: u32,
 }
 
 /// Operands of a `bar` or `barrier` instruction.
@@ -316,6 +322,8 @@ pub(crate) struct Program {
     pub(crate) textures: Vec<TextureSite>,
     /// Accesses to surfaces, which operations name by index.
     pub(crate) surfaces: Vec<SurfaceSite>,
+    /// Runs of operations as machine code.
+    pub(crate) compiled: Option<Compiled>,
 }
 
 impl Program {
@@ -338,7 +346,8 @@ impl Program {
             + size_of_val(&self.matrices[..])
             + size_of_val(&self.textures[..])
             + size_of_val(&self.surfaces[..])
-            + size_of_val(&self.parameters[..]);
+            + size_of_val(&self.parameters[..])
+            + self.compiled.as_ref().map_or(0, Compiled::bytes);
         bytes as u64
     }
 }

@@ -4,6 +4,7 @@ mod support;
 
 use causeway_kernels::{CASES, Case, PARAMETER_BYTES_MAX};
 use causeway_protocol::Access;
+use causeway_software::Engine;
 use support::{Buffer, Device};
 
 fn filled(case: &Case) -> Vec<Vec<u8>> {
@@ -40,6 +41,19 @@ fn run(case: &Case, device: &mut Device) -> Result<(), String> {
         case.compare(index, want, &got).map_err(|m| m.to_string())?;
     }
     Ok(())
+}
+
+#[test]
+fn every_case_agrees_with_its_reference_if_it_is_compiled() {
+    for case in CASES {
+        let mut device = Device::with(Engine::Compiled);
+        let ran = run(case, &mut device);
+        assert_eq!(ran, Ok(()), "{}", case.name);
+        for count in device.backend.launch_counts() {
+            let rate = count.thread_instructions as f64 / count.busy_ns as f64 * 1e3;
+            eprintln!("{:24} {rate:8.0} million a second and core", count.kernel);
+        }
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use causeway_mediator::Quota;
 use causeway_mediator::backend::{Backend, Module, ModuleError, Reservation, Space};
-use causeway_software::{Config, Software};
+use causeway_software::{Config, Engine, Software};
 use parking_lot::Mutex;
 use support::Device;
 
@@ -196,6 +196,57 @@ fn code_beyond_what_the_session_has_left_is_refused_kernel_by_kernel() {
         "{error}"
     );
     let needed = (PEAK.load(Ordering::Relaxed) - before) as u64;
+    assert!(needed <= said + (1 << 20), "{needed} bytes, {said} said");
+}
+
+#[test]
+fn machine_code_is_charged_with_its_kernel_and_is_an_allocation() {
+    let _alone = ALONE.lock();
+    let [interpreter, compiler] = [Engine::Interpreter, Engine::Compiled].map(Device::with);
+    let sum = "add.u32 a, a, a;";
+    let text = kernel(&sum.repeat(4000));
+    let kept = |device| {
+        let module = load(device, &text, &mut Reservation::unlimited());
+        module.unwrap().memory_bytes()
+    };
+    let memory_bytes = kept(&interpreter);
+    let code_bytes = kept(&compiler) - memory_bytes;
+    assert!(code_bytes > 4 * 4000, "{code_bytes}");
+    let mut enough_to_interpret = Reservation::within(Quota {
+        memory_bytes,
+        ..Quota::default()
+    });
+    let refused = load(&compiler, &text, &mut enough_to_interpret);
+    let reason = refused.err().unwrap().reason;
+    assert!(
+        reason.starts_with("the code of kernel `k` takes"),
+        "{reason}"
+    );
+    let mut none = Reservation::within(Quota {
+        allocations: 0,
+        ..Quota::default()
+    });
+    load(&interpreter, &text, &mut none).unwrap();
+    let refused = load(&compiler, &text, &mut none).err().unwrap();
+    let what = "the machine code of the module's kernels takes an allocation";
+    assert!(refused.reason.starts_with(what), "{refused}");
+
+    let (function, kernels) = (
+        sum.repeat(400),
+        repeated(".entry k#(){call f;ret;}", 8 << 10),
+    );
+    let text = format!("{HEAD}.func f(){{.reg .b32 a; {function}}}\n{kernels}");
+    let before = ALLOCATED.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    let mut reservation = Reservation::within(Quota {
+        memory_bytes: 1 << 20,
+        ..Quota::default()
+    });
+    let error = load(&compiler, &text, &mut reservation).err().unwrap();
+    let what = "the code of kernel `k1000";
+    assert!(error.reason.starts_with(what), "{error}");
+    let needed = (PEAK.load(Ordering::Relaxed) - before) as u64;
+    let said = compiler.backend.load_bytes(text.len() as u64);
     assert!(needed <= said + (1 << 20), "{needed} bytes, {said} said");
 }
 

@@ -111,6 +111,12 @@ impl<'l> Context<'l> {
         self.banks[0] = self.registers.wrapping_add(frame.registers as usize);
     }
 
+    /// The current frame and the constants.
+    #[inline(always)]
+    pub(super) fn banks(&self) -> [*mut u8; 2] {
+        self.banks
+    }
+
     /// The lanes of a register. Valid for the class that lowering gave the register, while the
     /// frame is bound.
     #[inline(always)]

@@ -178,6 +178,17 @@ impl Warp {
                 None => group.mask,
                 Some(guard) => group.mask & context.guarded(guard),
             };
+            if op.run != 0
+                && group.mask == u32::MAX
+                && let Some(compiled) = &program.compiled
+            {
+                // SAFETY: as below.
+                let done = unsafe { compiled.execute(op.run, context.banks()) };
+                if let Some(done) = done {
+                    group.pc += done;
+                    continue;
+                }
+            }
             if let Action::Lanes(execute) = op.action {
                 context.mask = mask;
                 // SAFETY: the operation belongs to the program of the context, and its frame is

@@ -1,6 +1,8 @@
 //! Logic, shifts, and bit fields (PTX ISA, "Logic and Shift Instructions" and the bit
 //! instructions).
 
+use iced_x86::Code;
+
 use super::form::Form;
 use super::frame::Class;
 use super::lowering::Lowering;
@@ -8,6 +10,7 @@ use super::refusal::Result;
 use crate::arith::bits::{self as arith, Excess, Permutation};
 use crate::exec::{binary, binary_with, predicate, ternary, ternary_with, unary, unary_with};
 use crate::isa::Isa;
+use crate::meaning::Meaning;
 use crate::program::Exec;
 use crate::ptx::ast::{Immediate, Operand, ScalarType};
 use ScalarType as T;
@@ -42,21 +45,29 @@ pub(super) fn logic(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
 }
 
 fn predicate_logic(cx: &mut Lowering<'_, '_>, form: &Form<'_>) -> Result {
-    let execute: Exec = match form.instruction.opcode.as_str() {
-        "and" => predicate::and,
-        "or" => predicate::or,
-        "xor" => predicate::xor,
+    let (execute, code): (Exec, _) = match form.instruction.opcode.as_str() {
+        "and" => (predicate::and, Code::And_r32_rm32),
+        "or" => (predicate::or, Code::Or_r32_rm32),
+        "xor" => (predicate::xor, Code::Xor_r32_rm32),
         _ => {
             let [d, a] = form.operands()?;
             let a = cx.plain_predicate(a)?;
             let dst = cx.destination(d, T::Pred)?;
-            return cx.compute(predicate::not, dst, &[a]);
+            let meaning = Meaning::Predicate {
+                combine: None,
+                not: true,
+            };
+            return cx.compute_as(Some(meaning), (predicate::not, 0), dst, &[a]);
         }
     };
     let [d, a, b] = form.operands()?;
     let (a, b) = (cx.plain_predicate(a)?, cx.plain_predicate(b)?);
     let dst = cx.destination(d, T::Pred)?;
-    cx.compute(execute, dst, &[a, b])
+    let meaning = Meaning::Predicate {
+        combine: Some(code),
+        not: false,
+    };
+    cx.compute_as(Some(meaning), (execute, 0), dst, &[a, b])
 }
 
 /// `cnot`

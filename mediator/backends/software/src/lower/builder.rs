@@ -328,6 +328,7 @@ impl<'a> ProgramBuilder<'a> {
             matrices: self.matrices,
             textures: self.textures,
             surfaces: self.surfaces,
+            compiled: None,
         })
     }
 

@@ -10,6 +10,7 @@ use crate::arith::float32;
 use crate::exec::predicate::{Combine, INVERT, INVERT_OUTCOME};
 use crate::exec::{compare, select as select_lanes, ternary, unary};
 use crate::isa::Isa;
+use crate::meaning::{Meaning, Test, Width};
 use crate::program::{Action, Exec, Op};
 use crate::ptx::ast::{Operand, ScalarType};
 use crate::registers::{Guard, Slot};
@@ -19,6 +20,7 @@ use ScalarType as T;
 #[derive(Clone, Copy)]
 struct Relation {
     execute: Exec,
+    meaning: Option<Meaning>,
     exchanged: bool,
     inverted: bool,
 }
@@ -51,8 +53,18 @@ fn integer_relation(isa: Isa, operator: &str, scalar: ScalarType) -> Option<Rela
         (T::S64, _) => compare(isa, |a: i64, b: i64| a < b),
         _ => return None,
     };
+    let width = match Class::of(scalar) {
+        Class::Double => Width::Double,
+        _ => Width::Word,
+    };
+    let is_signed = matches!(scalar, T::S32 | T::S64);
+    let test = match equality {
+        true => Test::Equal(width),
+        false => Test::Less { width, is_signed },
+    };
     Some(Relation {
         execute,
+        meaning: Some(Meaning::Compare(test)),
         exchanged,
         inverted,
     })
@@ -92,13 +104,22 @@ fn float_relation(isa: Isa, operator: &str, scalar: ScalarType) -> Option<Relati
             }
         };
     }
-    let execute = if scalar == T::F32 {
-        relations!(f32)
+    let (execute, width) = if scalar == T::F32 {
+        (relations!(f32), Width::Word)
     } else {
-        relations!(f64)
+        (relations!(f64), Width::Double)
+    };
+    // Intel SDM volume 2, "CMPPS", table of comparison predicates: those that signal nothing.
+    let predicate = match basic {
+        "eq" => 0x00,
+        "ne" => 0x0c,
+        "lt" => 0x11,
+        "le" => 0x12,
+        _ => 0x03,
     };
     Some(Relation {
         execute,
+        meaning: Some(Meaning::Compare(Test::Float { width, predicate })),
         exchanged,
         inverted,
     })
@@ -172,6 +193,7 @@ fn emit(
         b,
         c: other.map_or(Slot::default(), |o| o.slot),
         imm,
+        meaning: relation.meaning,
         ..cx.op(Action::Lanes(relation.execute))
     })
 }
@@ -257,15 +279,16 @@ pub(super) fn set(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
 pub(super) fn select(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let scalar = form.scalar()?;
     let [d, a, b, p] = form.operands()?;
-    let execute = match Class::of(scalar) {
-        Class::Word => select_lanes::<u32>(cx.program.isa),
-        Class::Double => select_lanes::<u64>(cx.program.isa),
+    let (execute, width) = match Class::of(scalar) {
+        Class::Word => (select_lanes::<u32>(cx.program.isa), Width::Word),
+        Class::Double => (select_lanes::<u64>(cx.program.isa), Width::Double),
         _ => return Err(form.unsupported()),
     };
     let [a, b] = cx.sources([a, b], [scalar; 2])?;
     let p = cx.predicate(p)?;
     let dst = cx.destination(d, scalar)?;
-    cx.compute_with(execute, dst, &[a, b, p.slot], u64::from(p.invert))
+    let execute = (execute, u64::from(p.invert));
+    cx.compute_as(Some(Meaning::Select(width)), execute, dst, &[a, b, p.slot])
 }
 
 /// `slct`

@@ -19,6 +19,7 @@ use crate::arith::Rounding;
 use crate::arith::convert::{self as arith, Integer};
 use crate::exec::{binary, ternary_with, unary, unary_with};
 use crate::isa::Isa;
+use crate::meaning::Meaning;
 use crate::ptx::ast::{Operand, ScalarType};
 use crate::registers::Slot;
 use ScalarType as T;
@@ -52,7 +53,11 @@ pub(super) fn convert(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let steps = steps(cx.program.isa, to, from, &modifiers).ok_or_else(|| form.unsupported())?;
     let [d, a] = form.operands()?;
     let source = cx.source_relaxed(a, from)?;
-    chain(cx, d, to, source, &steps)
+    let meaning = match steps.len() {
+        1 => Meaning::of(&form.mnemonic()),
+        _ => None,
+    };
+    chain(cx, d, to, source, &steps, meaning)
 }
 
 /// Emits steps one after the other. A destination wider than its type gets the value extended.
@@ -62,6 +67,7 @@ fn chain(
     to: ScalarType,
     mut source: Slot,
     steps: &[ConversionStep],
+    meaning: Option<Meaning>,
 ) -> Result {
     let register = cx.any_destination(destination)?;
     let class = Class::of(to);
@@ -73,7 +79,7 @@ fn chain(
         } else {
             cx.scratch(step.class)?
         };
-        cx.compute_with(step.execute, dst, &[source], step.imm)?;
+        cx.compute_as(meaning, (step.execute, step.imm), dst, &[source])?;
         source = dst;
     }
     match register {

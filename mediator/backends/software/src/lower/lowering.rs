@@ -4,6 +4,7 @@ use super::builder::ProgramBuilder;
 use super::frame::{Class, Frame};
 use super::refusal::{Refusal, Result};
 use super::scope::Scopes;
+use crate::meaning::Meaning;
 use crate::program::{Action, Exec, Op};
 use crate::ptx::ast::Function;
 use crate::registers::{Guard, Slot};
@@ -81,6 +82,8 @@ impl Lowering<'_, '_> {
             line: self.line,
             ordinal: self.program.instructions,
             leader: false,
+            meaning: None,
+            run: 0,
         }
     }
 
@@ -111,6 +114,17 @@ impl Lowering<'_, '_> {
         sources: &[Slot],
         imm: u64,
     ) -> Result {
+        self.compute_as(None, (execute, imm), dst, sources)
+    }
+
+    /// Adds `dst = execute(a, b, c, imm)` as [`Self::compute_with`] does, with what that means.
+    pub(super) fn compute_as(
+        &mut self,
+        meaning: Option<Meaning>,
+        (execute, imm): (Exec, u64),
+        dst: Slot,
+        sources: &[Slot],
+    ) -> Result {
         let source = |index: usize| sources.get(index).copied().unwrap_or_default();
         self.push(Op {
             dst,
@@ -118,6 +132,7 @@ impl Lowering<'_, '_> {
             b: source(1),
             c: source(2),
             imm,
+            meaning,
             ..self.op(Action::Lanes(execute))
         })
     }

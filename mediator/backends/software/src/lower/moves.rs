@@ -9,6 +9,7 @@ use super::refusal::Result;
 use crate::address;
 use crate::exec::access::space;
 use crate::exec::{binary, compare, predicate, unary};
+use crate::meaning::{Meaning, Width};
 use crate::ptx::ast::{Operand, ScalarType};
 use ScalarType as T;
 
@@ -32,7 +33,11 @@ fn copy_scalar(cx: &mut Lowering<'_, '_>, scalar: ScalarType, d: &Operand, a: &O
         let a = cx.predicate(a)?;
         let dst = cx.destination(d, scalar)?;
         let invert = u64::from(a.invert & 1);
-        return cx.compute_with(predicate::copy, dst, &[a.slot], invert);
+        let meaning = Meaning::Predicate {
+            combine: None,
+            not: false,
+        };
+        return cx.compute_as(Some(meaning), (predicate::copy, invert), dst, &[a.slot]);
     }
     let source = cx.source(a, scalar)?;
     let dst = cx.destination(d, scalar)?;
@@ -44,7 +49,14 @@ fn copy_scalar(cx: &mut Lowering<'_, '_>, scalar: ScalarType, d: &Operand, a: &O
             }
             Ok(())
         }
-        class => cx.compute(copy_function(isa, class), dst, &[source]),
+        class => {
+            let width = match class {
+                Class::Double => Width::Double,
+                _ => Width::Word,
+            };
+            let copy = (copy_function(isa, class), 0);
+            cx.compute_as(Some(Meaning::Copy(width)), copy, dst, &[source])
+        }
     }
 }
 
@@ -180,15 +192,17 @@ pub(super) fn convert_address(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> 
         return Err(form.refuse("is for 32-bit addresses; modules must have 64-bit addresses"));
     }
     let start = cx.constant(start, Class::Double)?;
-    let execute = if to_space {
-        binary(isa, |a: u64, start: u64| a.wrapping_sub(start))
+    let (execute, same) = if to_space {
+        let subtract = binary(isa, |a: u64, start: u64| a.wrapping_sub(start));
+        (subtract, "sub.u64")
     } else {
-        binary(isa, |a: u64, start: u64| a.wrapping_add(start))
+        let add = binary(isa, |a: u64, start: u64| a.wrapping_add(start));
+        (add, "add.u64")
     };
     let [d, a] = form.operands()?;
     let a = cx.source(a, scalar)?;
     let dst = cx.destination(d, scalar)?;
-    cx.compute(execute, dst, &[a, start])
+    cx.compute_as(Meaning::of(same), (execute, 0), dst, &[a, start])
 }
 
 /// `isspacep`

@@ -9,6 +9,7 @@ use super::special;
 use super::variables::number_bits;
 use crate::exec::special::{self as registers, Special};
 use crate::exec::{binary, predicate, unary};
+use crate::meaning::Meaning;
 use crate::program::Exec;
 use crate::ptx::ast::{Operand, ScalarType};
 use crate::registers::{Guard, Slot};
@@ -220,7 +221,8 @@ impl Lowering<'_, '_> {
         }
         let dst = self.destination(&operands[0], types[0])?;
         let [a, b, c] = sources;
-        self.compute_with(execute, dst, &[a, b, c], imm)
+        let meaning = Meaning::of(&form.mnemonic());
+        self.compute_as(meaning, (execute, imm), dst, &[a, b, c])
     }
 
     /// Lowers an instruction to several operations: `before` on every source, then `execute` with

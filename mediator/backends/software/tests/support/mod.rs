@@ -12,7 +12,7 @@ use causeway_mediator::backend::{
 use causeway_memory::Mapping;
 use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;
-use causeway_software::{Config, Software, SoftwareSpace};
+use causeway_software::{Config, Engine, Software, SoftwareSpace};
 
 /// Distance of buffers in the address space: what lies between is not mapped.
 const DISTANCE: u64 = 1 << 32;
@@ -71,6 +71,17 @@ impl Device {
         let config = Config {
             memory_bytes: 1 << 30,
             cores: Some(cores),
+            ..Config::default()
+        };
+        Self::on(Arc::new(Software::new(config)))
+    }
+
+    /// With one core, and this to execute kernels.
+    pub fn with(engine: Engine) -> Self {
+        let config = Config {
+            memory_bytes: 1 << 30,
+            cores: Some(1),
+            engine,
             ..Config::default()
         };
         Self::on(Arc::new(Software::new(config)))
