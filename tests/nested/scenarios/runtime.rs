@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process;
+use std::time::Duration;
 
 use causeway_nested::{Command, Lease};
 use serde_json::Value;
@@ -224,7 +225,9 @@ fn programs_of_a_suite_run_by_process_and_in_guests() {
         &names,
     ]
     .concat();
-    let outcome = machine.run(&Command::new(CAUSEWAY, &words));
+    // Several guests, one after the other.
+    let limit = Duration::from_secs(300);
+    let outcome = machine.run(&Command::new(CAUSEWAY, &words).limit(limit));
     outcome.assert_code(0);
     let report = machine.read(REPORT).expect("the report is there");
     let report: Value = serde_json::from_slice(&report).expect("it is JSON");
