@@ -20,7 +20,7 @@ mod ranges;
 mod window;
 
 pub use backing::{Backing, DeviceMapping, DeviceMemory};
-pub use code::CodeMapping;
+pub use code::{CodeFile, CodeMapping};
 pub use mapping::{Mapping, RangeError};
 pub use node::MemoryPolicy;
 pub use object::{

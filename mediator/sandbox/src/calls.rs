@@ -186,8 +186,8 @@ mod tests {
         .unwrap();
     }
 
-    /// Tries to have executable memory: of a file, alone, with the right to write it, shared and
-    /// without the file, and by a change of rights. Returns the numbers of the errors, or 0.
+    /// Tries to get executable memory: a file's, private, then writable, then shared; anonymous;
+    /// and by a change of rights. Returns the numbers of the errors, or 0.
     #[allow(unsafe_code)]
     fn tries_of_code() -> io::Result<[i32; 5]> {
         use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -232,7 +232,10 @@ mod tests {
                     let tries = tries_of_code()?;
                     match tries == wanted {
                         true => Ok(()),
-                        false => Err(io::Error::other(format!("{tries:?}"))),
+                        false => {
+                            eprintln!("{tries:?}");
+                            Err(io::Error::other("other tries succeed"))
+                        }
                     }
                 })
                 .unwrap();

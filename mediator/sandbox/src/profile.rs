@@ -98,7 +98,7 @@ pub struct Profile {
     pub divided: Vec<PathBuf>,
     /// A folder without a path, in which it may make files.
     pub folder: Option<BorrowedFd<'static>>,
-    /// Whether it may map code that it has made: memory to read and execute, never to write.
+    /// Whether it may map code that it has made: files, privately, to execute but not to write.
     pub makes_code: bool,
     /// Whether a thread that is confined keeps the capabilities that it has.
     pub keeps_capabilities: bool,

@@ -439,6 +439,7 @@ mod tests {
             "memory=SIZE",
             "isolation=none|process",
             "cores=N",
+            "engine=interpreter|compiled",
             "sms=N",
             "launches=gathered|single",
             "contexts=one|each",
@@ -464,6 +465,14 @@ mod tests {
             ("cuda:0:1", "invalid value 0:1 for --gpu cuda: 0 to 255"),
             ("cuda,cores=1", "unknown key `cores` for --gpu cuda"),
             ("software,sms=8", "unknown key `sms` for --gpu software"),
+            (
+                "software,engine=fast",
+                "invalid value fast for --gpu engine: interpreter or compiled",
+            ),
+            (
+                "cuda,engine=compiled",
+                "unknown key `engine` for --gpu cuda",
+            ),
             ("cuda,sms=0", "invalid value 0 for --gpu sms: 1 to 1024"),
             (
                 "cuda,launches=fast",

@@ -1,6 +1,6 @@
 //! Thread-instructions a second and core of every test kernel: `cargo run --release -p
 //! causeway-software --example rates [compiled] [KERNEL…]`. The interpreter executes them, or,
-//! after the word `compiled`, machine code as far as it can be made.
+//! with the word `compiled`, machine code as far as it can be made.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -20,7 +20,7 @@ type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     let mut wanted: Vec<String> = std::env::args().skip(1).collect();
-    let engine = match wanted.first().is_some_and(|word| word == "compiled") {
+    let engine = match wanted.iter().any(|word| word == "compiled") {
         true => Engine::Compiled,
         false => Engine::Interpreter,
     };

@@ -70,7 +70,10 @@ impl Software {
         let isa = Isa::detect();
         let compiles = config.engine == Engine::Compiled && compile::is_possible(isa);
         if compiles != (config.engine == Engine::Compiled) {
-            log::warn!("engine=compiled needs a processor with AVX2: kernels are interpreted");
+            log::warn!(
+                "engine=compiled needs a processor with AVX2 and FMA (x86-64-v3): kernels are \
+                 interpreted"
+            );
         }
         let how = match compiles {
             true => ", compiled",
@@ -100,7 +103,7 @@ impl Software {
             workers: Workers::start(cores - 1),
             counts: Counts::default(),
             isa,
-            compiles,
+            compiles: AtomicBool::new(compiles),
         };
         Self {
             attributes,

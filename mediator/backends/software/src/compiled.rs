@@ -44,7 +44,8 @@ impl Compiled {
     ///
     /// # Safety
     /// `frame` and `constants` are the banks of a warp that executes the program, with the frame of
-    /// the run's function bound. Nobody else uses them meanwhile.
+    /// the run's function bound. Nobody else uses them meanwhile. The host has the features of
+    /// [`crate::isa::Isa::Avx2`].
     #[inline(always)]
     pub(crate) unsafe fn execute(
         &self,

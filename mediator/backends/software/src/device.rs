@@ -1,6 +1,7 @@
 //! The device: what all address spaces of a back end share.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::counts::Counts;
 use crate::isa::Isa;
@@ -18,6 +19,6 @@ pub(crate) struct Device {
     pub(crate) counts: Counts,
     /// Instruction set for which loops over lanes are compiled.
     pub(crate) isa: Isa,
-    /// Whether runs of operations are compiled.
-    pub(crate) compiles: bool,
+    /// Whether runs of operations are compiled. No longer once the process has been refused code.
+    pub(crate) compiles: AtomicBool,
 }

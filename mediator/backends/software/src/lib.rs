@@ -6,9 +6,10 @@
 //! |---|---|
 //! | `limits`, `address`, `isa`, `registers`, [`arith`] | numbers; single PTX operations |
 //! | `texture` | where textures and surfaces have their elements, and what kernels get |
+//! | `meaning`, `compiled` | what operations compute, as far as it is compiled; machine code |
 //! | `exec` (`context`, `lanes`, `load` …), `program` | operations on 32 lanes; kernels of them |
 //! | [`ptx`] | PTX text to a syntax tree |
-//! | `lower` | the syntax tree to a program |
+//! | `lower`, `compile` | the syntax tree to a program; parts of it to machine code |
 //! | `exec` (`warp`, `block`, `launch`) | warps, blocks and launches of a program |
 //! | `output`, `heap`, `system`, `library` | what kernels call that no module defines |
 //! | `device`, `module`, `array`, `queue`, `space`, `backend` | what the mediator drives |

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use causeway_cpu_queue::{Entry, HostMemory};
 use causeway_mediator::backend::{
@@ -127,7 +128,8 @@ pub(crate) fn load(
         .ok_or_else(|| failed("too many modules are loaded in this address space: unload one"))?;
     let variables = Variables::new(&trees, range.offset())?;
     reserve_variables(reservation, &variables)?;
-    let mut compiler = state.device.compiles.then(Compiler::default);
+    let compiles = state.device.compiles.load(Ordering::Relaxed);
+    let mut compiler = compiles.then(|| Compiler::new(&state.stop));
     let mut programs = lower::lower(
         &trees,
         &variables,
@@ -140,11 +142,7 @@ pub(crate) fn load(
         },
     )?;
     if let Some(compiler) = compiler.filter(Compiler::has_code) {
-        // It is rounded up to whole pages, and begins with a table.
-        let what = "the machine code of the module's kernels takes";
-        reservation.memory(causeway_memory::PAGE_BYTES, what)?;
-        reservation.allocation(what)?;
-        compiler.finish(&mut programs);
+        map_code(state, compiler, reservation, &mut programs)?;
     }
     let system = begin_use(state, reservation, &programs)?;
     let code = programs.iter().map(Program::memory_bytes).sum::<u64>();
@@ -171,6 +169,24 @@ pub(crate) fn load(
         ),
         variables: mappings,
     })
+}
+
+/// Maps the machine code of the kernels. What it takes of the session's memory is reserved but for
+/// what lies at its ends: a table, and the rest of a page.
+fn map_code(
+    state: &SpaceState,
+    compiler: Compiler<'_>,
+    reservation: &mut Reservation,
+    programs: &mut [Program],
+) -> Result<(), ModuleError> {
+    const WHAT: &str = "the machine code of the module's kernels takes";
+    let ends = "the table and the last page of the machine code take";
+    reservation.memory(causeway_memory::PAGE_BYTES, ends)?;
+    reservation.allocation(WHAT)?;
+    if !compiler.finish(programs) {
+        state.device.compiles.store(false, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 /// An error of the module as a whole, which has no line.

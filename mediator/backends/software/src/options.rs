@@ -57,8 +57,9 @@ impl causeway_backend_options::Options for Options {
         Key {
             name: "engine",
             values: "interpreter|compiled",
-            about: "whether parts of kernels that only compute are executed as machine code; \
-                    default: interpreter",
+            about: "what executes kernels: the interpreter alone, or machine code for runs of \
+                    arithmetic and the interpreter for the rest (needs AVX2 and FMA; the code \
+                    counts towards memory= and allocations=); default: interpreter",
             set: |options, value| {
                 options.engine = value.choice(&[
                     ("interpreter", Engine::Interpreter),

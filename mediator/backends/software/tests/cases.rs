@@ -49,10 +49,6 @@ fn every_case_agrees_with_its_reference_if_it_is_compiled() {
         let mut device = Device::with(Engine::Compiled);
         let ran = run(case, &mut device);
         assert_eq!(ran, Ok(()), "{}", case.name);
-        for count in device.backend.launch_counts() {
-            let rate = count.thread_instructions as f64 / count.busy_ns as f64 * 1e3;
-            eprintln!("{:24} {rate:8.0} million a second and core", count.kernel);
-        }
     }
 }
 

@@ -212,6 +212,9 @@ fn body(steps: &str, [words, doubles]: [char; 2]) -> String {
 }
 
 fn both(body: &str, input: &[u32]) -> [Vec<u32>; 2] {
+    if !is_x86_feature_detected!("avx2") {
+        eprintln!("skipped: this processor lacks AVX2, so both are interpreted");
+    }
     [Engine::Interpreter, Engine::Compiled].map(|engine| {
         let ran = Device::with(engine).run(body, (1, THREADS as u32), input, input.len());
         ran.unwrap_or_else(|fault| panic!("{fault}\n{body}"))

@@ -236,7 +236,7 @@ const REMOVING: [i64; 2] = [libc::SYS_rmdir, libc::SYS_unlink];
 pub struct More<'a> {
     /// Where it may make files; without a folder, nowhere.
     pub folder: Option<BorrowedFd<'a>>,
-    /// Whether it may map code that nobody can write.
+    /// Whether it may map files privately to execute them, but not to write them.
     pub makes_code: bool,
     /// Whether it opens devices to write to them. Landlock knows which.
     pub opens_devices: bool,

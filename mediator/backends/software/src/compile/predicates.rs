@@ -47,7 +47,7 @@ impl Writer {
         self.store_bits(op.dst2, Register::R9L)
     }
 
-    /// Has the bits of a test in [`TRUTH`].
+    /// Puts the bits of a test into [`TRUTH`].
     fn test(&mut self, op: &Op, test: Test) -> Result<(), IcedError> {
         let (Test::Equal(width) | Test::Less { width, .. } | Test::Float { width, .. }) = test;
         let [result, _] = SCRATCH;
@@ -84,7 +84,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Has in the first of the registers for intermediate results where `a` is less than `b`.
+    /// Puts into the first register for intermediate results where `a` is less than `b`.
     fn less(
         &mut self,
         [a, b]: [Register; 2],

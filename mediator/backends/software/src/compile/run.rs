@@ -59,12 +59,12 @@ struct Held {
     used: usize,
 }
 
-/// Writes the code of one run.
+/// Writes the code of the runs of a module.
 pub(super) struct Writer {
     encoder: Encoder,
     at: u64,
     held: [Option<Held>; VALUES],
-    /// Number of the operation.
+    /// Number of the operation that is compiled.
     number: usize,
 }
 
@@ -118,90 +118,93 @@ impl Writer {
         self.at as usize
     }
 
-    /// Returns the code of all runs.
-    pub(super) fn finish(mut self) -> Vec<u8> {
+    /// Returns the code since the last call.
+    pub(super) fn take(&mut self) -> Vec<u8> {
         self.encoder.take_buffer()
     }
 
     fn operation(&mut self, op: &Op, meaning: Meaning) -> Result<(), IcedError> {
-        use Width::{Double, Word};
-        let part = |slot, width, half| Part { slot, width, half };
+        use Width::Word;
+        let [a, b, c] = [op.a, op.b, op.c];
         match meaning {
-            Meaning::Copy(width) => {
-                for half in halves(width) {
-                    let a = self.value(part(op.a, width, half), &[])?;
-                    let to = self.room(&[a])?;
-                    self.with2(Code::VEX_Vmovdqa_ymm_ymmm256, to, a)?;
-                    self.give(op, part(op.dst, width, half), to)?;
-                }
-            }
+            Meaning::Copy(width) => self.lanes(op, width, [a], |writer, to, [a]| {
+                writer.with2(Code::VEX_Vmovdqa_ymm_ymmm256, to, a)
+            }),
             Meaning::Unary(code) => {
-                let a = self.value(part(op.a, Word, 0), &[])?;
-                let to = self.room(&[a])?;
-                self.with2(code, to, a)?;
-                self.give(op, part(op.dst, Word, 0), to)?;
+                self.lanes(op, Word, [a], |writer, to, [a]| writer.with2(code, to, a))
             }
-            Meaning::Extend { is_signed } => {
-                for half in halves(Double) {
-                    let a = self.value(part(op.a, Word, 0), &[])?;
-                    let to = self.room(&[a])?;
-                    self.extend_half(to, a, half, is_signed)?;
-                    self.give(op, part(op.dst, Double, half), to)?;
-                }
-            }
-            Meaning::Not(width) => {
-                for half in halves(width) {
-                    let a = self.value(part(op.a, width, half), &[])?;
-                    let to = self.room(&[a])?;
-                    let [ones, _] = SCRATCH;
-                    self.with3(Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, ones, ones, ones)?;
-                    self.with3(Code::VEX_Vpxor_ymm_ymm_ymmm256, to, a, ones)?;
-                    self.give(op, part(op.dst, width, half), to)?;
-                }
-            }
-            Meaning::Binary(width, code) => {
-                for half in halves(width) {
-                    let a = self.value(part(op.a, width, half), &[])?;
-                    let b = self.value(part(op.b, width, half), &[a])?;
-                    let to = self.room(&[a, b])?;
-                    self.with3(code, to, a, b)?;
-                    self.give(op, part(op.dst, width, half), to)?;
-                }
-            }
-            Meaning::Shift(code) => {
-                let amounts = self.value(part(op.b, Word, 0), &[])?;
-                self.extend(SCRATCH, amounts, false)?;
-                for half in halves(Double) {
-                    let a = self.value(part(op.a, Double, half), &[])?;
-                    let to = self.room(&[a])?;
-                    self.with3(code, to, a, SCRATCH[half as usize])?;
-                    self.give(op, part(op.dst, Double, half), to)?;
-                }
-            }
+            Meaning::Not(width) => self.lanes(op, width, [a], |writer, to, [a]| {
+                let [ones, _] = SCRATCH;
+                writer.with3(Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, ones, ones, ones)?;
+                writer.with3(Code::VEX_Vpxor_ymm_ymm_ymmm256, to, a, ones)
+            }),
+            Meaning::Binary(width, code) => self.lanes(op, width, [a, b], |writer, to, [a, b]| {
+                writer.with3(code, to, a, b)
+            }),
             Meaning::Fused(width, code) => {
-                for half in halves(width) {
-                    let a = self.value(part(op.a, width, half), &[])?;
-                    let b = self.value(part(op.b, width, half), &[a])?;
-                    let c = self.value(part(op.c, width, half), &[a, b])?;
-                    let to = self.room(&[a, b, c])?;
-                    self.with2(Code::VEX_Vmovdqa_ymm_ymmm256, to, a)?;
-                    self.with3(code, to, b, c)?;
-                    self.give(op, part(op.dst, width, half), to)?;
-                }
+                self.lanes(op, width, [a, b, c], |writer, to, [a, b, c]| {
+                    writer.with2(Code::VEX_Vmovdqa_ymm_ymmm256, to, a)?;
+                    writer.with3(code, to, b, c)
+                })
             }
-            Meaning::MultiplyAdd => {
-                let a = self.value(part(op.a, Word, 0), &[])?;
-                let b = self.value(part(op.b, Word, 0), &[a])?;
-                let c = self.value(part(op.c, Word, 0), &[a, b])?;
-                let to = self.room(&[a, b, c])?;
-                self.with3(Code::VEX_Vpmulld_ymm_ymm_ymmm256, to, a, b)?;
-                self.with3(Code::VEX_Vpaddd_ymm_ymm_ymmm256, to, to, c)?;
-                self.give(op, part(op.dst, Word, 0), to)?;
+            Meaning::MultiplyAdd => self.lanes(op, Word, [a, b, c], |writer, to, [a, b, c]| {
+                writer.with3(Code::VEX_Vpmulld_ymm_ymm_ymmm256, to, a, b)?;
+                writer.with3(Code::VEX_Vpaddd_ymm_ymm_ymmm256, to, to, c)
+            }),
+            Meaning::Extend { is_signed } => self.extend(op, is_signed),
+            Meaning::Shift(code) => self.shift(op, code),
+            Meaning::Wide { is_signed, adds } => self.wide(op, is_signed, adds),
+            Meaning::Compare(test) => self.compare(op, test),
+            Meaning::Select(width) => self.select(op, width),
+            Meaning::Predicate { combine, not } => self.predicate(op, combine, not),
+        }
+    }
+
+    /// Makes the result of `sources`, which have its width: a half after the other, if it has two.
+    /// `emit` adds the instructions for one, with the register for the result and those of the
+    /// sources.
+    fn lanes<const N: usize>(
+        &mut self,
+        op: &Op,
+        width: Width,
+        sources: [Slot; N],
+        emit: impl Fn(&mut Self, Register, [Register; N]) -> Result<(), IcedError>,
+    ) -> Result<(), IcedError> {
+        for half in halves(width) {
+            let part = |slot| Part { slot, width, half };
+            let mut values = [Register::None; N];
+            for (index, source) in sources.into_iter().enumerate() {
+                values[index] = self.value(part(source), &values[..index])?;
             }
-            Meaning::Wide { is_signed, adds } => self.wide(op, is_signed, adds)?,
-            Meaning::Compare(test) => self.compare(op, test)?,
-            Meaning::Select(width) => self.select(op, width)?,
-            Meaning::Predicate { combine, not } => self.predicate(op, combine, not)?,
+            let to = self.room(&values)?;
+            emit(self, to, values)?;
+            self.give(op, part(op.dst), to)?;
+        }
+        Ok(())
+    }
+
+    fn extend(&mut self, op: &Op, is_signed: bool) -> Result<(), IcedError> {
+        for half in halves(Width::Double) {
+            let a = self.value(word(op.a), &[])?;
+            let to = self.room(&[a])?;
+            self.extend_half(to, a, half, is_signed)?;
+            self.give(op, double(op.dst, half), to)?;
+        }
+        Ok(())
+    }
+
+    /// An instruction for 64 bits with amounts of 32 bits. It has no guard: it uses both registers
+    /// for intermediate results.
+    fn shift(&mut self, op: &Op, code: Code) -> Result<(), IcedError> {
+        let amounts = self.value(word(op.b), &[])?;
+        for half in halves(Width::Double) {
+            self.extend_half(SCRATCH[half as usize], amounts, half, false)?;
+        }
+        for half in halves(Width::Double) {
+            let a = self.value(double(op.a, half), &[])?;
+            let to = self.room(&[a])?;
+            self.with3(code, to, a, SCRATCH[half as usize])?;
+            self.give(op, double(op.dst, half), to)?;
         }
         Ok(())
     }
@@ -210,16 +213,6 @@ impl Writer {
         let code = match is_signed {
             true => Code::VEX_Vpmuldq_ymm_ymm_ymmm256,
             false => Code::VEX_Vpmuludq_ymm_ymm_ymmm256,
-        };
-        let word = |slot| Part {
-            slot,
-            width: Width::Word,
-            half: 0,
-        };
-        let double = |slot, half| Part {
-            slot,
-            width: Width::Double,
-            half,
         };
         for half in halves(Width::Double) {
             let a = self.value(word(op.a), &[])?;
@@ -243,19 +236,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Extends the words of `from` to 64 bits.
-    fn extend(
-        &mut self,
-        to: [Register; 2],
-        from: Register,
-        is_signed: bool,
-    ) -> Result<(), IcedError> {
-        for half in [1, 0] {
-            self.extend_half(to[half as usize], from, half, is_signed)?;
-        }
-        Ok(())
-    }
-
+    /// Extends half of the words of `from` to 64 bits.
     pub(super) fn extend_half(
         &mut self,
         to: Register,
@@ -275,7 +256,7 @@ impl Writer {
         self.with2(code, to, low(to))
     }
 
-    /// Returns the register that holds `part`, into which it is loaded if no one does. Those in
+    /// Returns the register that holds `part`, which is loaded first if none does. Those in
     /// `pinned` stay as they are.
     pub(super) fn value(&mut self, part: Part, pinned: &[Register]) -> Result<Register, IcedError> {
         let number = self.number;
@@ -359,6 +340,22 @@ pub(super) fn halves(width: Width) -> std::ops::Range<i32> {
     match width {
         Width::Word => 0..1,
         Width::Double => 0..2,
+    }
+}
+
+fn word(slot: Slot) -> Part {
+    Part {
+        slot,
+        width: Width::Word,
+        half: 0,
+    }
+}
+
+fn double(slot: Slot, half: i32) -> Part {
+    Part {
+        slot,
+        width: Width::Double,
+        half,
     }
 }
 

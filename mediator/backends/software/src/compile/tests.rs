@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use crate::isa::Isa;
 use crate::lower::{self, Variables};
 use crate::ptx;
+use crate::registers::Slot;
 
 use super::*;
 
@@ -24,12 +25,21 @@ fn program(body: &str) -> Program {
     programs.unwrap().pop().unwrap()
 }
 
+/// What is compiled of `programs`.
+fn compiler(programs: &mut [Program]) -> Compiler<'static> {
+    static GOES_ON: AtomicBool = AtomicBool::new(false);
+    let mut compiler = Compiler::new(&GOES_ON);
+    for program in programs {
+        compiler.kernel(program);
+    }
+    compiler
+}
+
 /// Where runs begin, and how long they are.
 fn runs(body: &str) -> Vec<(usize, u32)> {
     let mut program = [program(body)];
-    let mut compiler = Compiler::default();
-    compiler.kernel(&mut program[0]);
-    compiler.finish(&mut program);
+    let compiler = compiler(&mut program);
+    assert!(compiler.finish(&mut program));
     let [program] = program;
     let Some(compiled) = program.compiled else {
         return Vec::new();
@@ -69,25 +79,44 @@ fn lanes_may_meet_at_a_label_but_not_in_a_run() {
 
 #[test]
 fn each_kernel_has_its_part_of_the_code() {
-    let mut compiler = Compiler::default();
-    let mut programs = ["add.u32 %r1, %r1, %r2;".repeat(3), String::new()].map(|it| program(&it));
+    let sum = "add.u32 %r1, %r1, %r2;".repeat(3);
+    let mut programs = [sum.as_str(), "", sum.as_str()].map(program);
+    let stop = AtomicBool::new(false);
+    let mut compiler = Compiler::new(&stop);
     let bytes = programs.each_mut().map(|program| compiler.kernel(program));
     assert!(
-        bytes[0] > 0 && bytes[1] == 0,
-        "the second has nothing to compile"
+        bytes[0] > 0 && bytes == [bytes[0], 0, bytes[0]],
+        "{bytes:?}"
     );
-    assert!(compiler.has_code());
-    compiler.finish(&mut programs);
-    let parts = programs.map(|program| program.compiled.unwrap().bytes() as u64);
-    assert_eq!(parts, bytes);
+    assert!(compiler.has_code() && compiler.finish(&mut programs));
+    let parts = programs.map(|program| program.compiled.unwrap());
+    assert_eq!(parts.each_ref().map(|part| part.bytes() as u64), bytes);
+    assert!(parts[0].part.runs[0].entry < parts[2].part.runs[0].entry);
 }
 
 #[test]
 fn nothing_is_mapped_without_a_run() {
-    let mut compiler = Compiler::default();
     let mut programs = [program("add.u32 %r1, %r1, %r2;")];
-    compiler.kernel(&mut programs[0]);
+    assert!(!compiler(&mut programs).has_code());
+}
+
+#[test]
+fn what_cannot_be_encoded_leaves_the_module_to_the_interpreter() {
+    let sum = "add.u64 %d1, %d1, %d2;".repeat(3);
+    let mut programs = [&sum, &sum].map(|body| program(body));
+    // No frame is so large.
+    programs[1].code[1].a = Slot(0x7fff_ffff);
+    let compiler = compiler(&mut programs);
     assert!(!compiler.has_code());
-    compiler.finish(&mut programs);
-    assert!(programs[0].compiled.is_none());
+    assert!(compiler.finish(&mut programs));
+    assert!(programs.iter().all(|program| program.compiled.is_none()));
+}
+
+#[test]
+fn a_load_that_ends_early_compiles_nothing() {
+    let mut programs = [program(&"add.u32 %r1, %r1, %r2;".repeat(3))];
+    let stop = AtomicBool::new(true);
+    let mut compiler = Compiler::new(&stop);
+    assert_eq!(compiler.kernel(&mut programs[0]), 0);
+    assert!(!compiler.has_code());
 }
